@@ -1,0 +1,195 @@
+//! Bytes to columns, without I/O.
+//!
+//! A text format is two things: a [`RecordCutter`], which finds where whole records end and so lets a
+//! file be decoded in pieces, and a [`RecordDecoder`], which turns whole records into columns. The same
+//! decoder serves files and messages, with the same options.
+
+#[cfg(feature = "csv")]
+pub(crate) mod csv;
+#[cfg(feature = "json")]
+pub(crate) mod json;
+#[cfg(feature = "parquet")]
+pub(crate) mod parquet;
+pub(crate) mod raw;
+
+use std::fmt::{self, Debug};
+use std::str::FromStr;
+
+use arrow::array::RecordBatch;
+
+#[cfg(feature = "csv")]
+pub use csv::{CsvOptions, Header, OnFieldCount};
+#[cfg(feature = "json")]
+pub use json::JsonOptions;
+
+use crate::error::{Error, Result};
+
+/// How a file's bytes, or a message's, are to be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// Text with separators (RFC 4180).
+    Csv,
+    /// Newline-delimited JSON: one object a line.
+    Json,
+    /// Apache Parquet.
+    Parquet,
+    /// A line a record, in the one column `value STRING`.
+    Raw,
+}
+
+impl Format {
+    /// As in the option `format`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Json => "json",
+            Self::Parquet => "parquet",
+            Self::Raw => "raw",
+        }
+    }
+
+    /// Says whether files of this format carry their own types.
+    pub fn has_types(self) -> bool {
+        self == Self::Parquet
+    }
+
+    /// The format of a file by its suffix, compression aside; `None` if the suffix isn't known.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a suffix that is known and not in this version.
+    pub fn of_file(name: &str) -> Result<Option<Self>> {
+        let stem = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
+        let Some((_, suffix)) = stem.rsplit_once('.') else { return Ok(None) };
+        Ok(match suffix {
+            "csv" | "tsv" => Some(Self::Csv),
+            "json" | "jsonl" | "ndjson" => Some(Self::Json),
+            "parquet" => Some(Self::Parquet),
+            "avro" | "arrow" => return Err(Error::Unsupported(format!("{name}: {suffix} files are not in this version"))),
+            _ => None,
+        })
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "csv" => Ok(Self::Csv),
+            "json" => Ok(Self::Json),
+            "parquet" => Ok(Self::Parquet),
+            "raw" => Ok(Self::Raw),
+            "avro" | "arrow" | "delta" => Err(Error::Unsupported(format!("format {text} is not in this version"))),
+            _ => Err(Error::option("format", format!("'{text}' is none of csv, json, parquet, raw"))),
+        }
+    }
+}
+
+/// A record that can't be decoded. The decoder's other rows are not to be used then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordFault {
+    /// Where the record starts, in bytes from the start of what was given.
+    pub start: usize,
+    /// The column, where one is to blame.
+    pub column: Option<String>,
+    /// What is wrong, with the value cut and escaped.
+    pub message: String,
+    /// What may help.
+    pub hint: Option<String>,
+}
+
+impl RecordFault {
+    pub(crate) fn new(start: usize, message: impl Into<String>) -> Self {
+        Self { start, column: None, message: message.into(), hint: None }
+    }
+
+    #[must_use]
+    pub(crate) fn in_column(mut self, column: impl Into<String>) -> Self {
+        self.column = Some(column.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Finds where whole records end.
+pub trait RecordCutter: Debug + Send {
+    /// How many bytes of `data` are whole records, as far as can be told without what follows.
+    ///
+    /// `data` starts at the start of a record. The next call's `data` starts where this one's whole
+    /// records ended; so after a 0 it starts at the same place and is longer. What `data` holds behind
+    /// the returned length was looked at already and isn't looked at again.
+    ///
+    /// At the end of a file everything is whole: the last record needs no line end.
+    fn cut(&mut self, data: &[u8]) -> usize;
+}
+
+/// Turns whole records into columns.
+///
+/// # Contract
+/// After a fault the decoder is of no further use.
+pub trait RecordDecoder: Debug + Send {
+    /// Decodes every record of `chunk`, which holds whole records only, and adds to `starts` where each
+    /// row's record starts, in bytes from the start of `chunk`.
+    ///
+    /// # Errors
+    /// The first bad record.
+    fn decode(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault>;
+
+    /// Decodes a message, which is exactly one record whatever is inside it. One final line end is ignored.
+    ///
+    /// # Errors
+    /// What is wrong with it: also if it is empty, or holds more than one record.
+    fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault>;
+
+    /// Takes the rows out. The columns are those the decoder was made for.
+    ///
+    /// # Errors
+    /// [`Error::Other`] if the columns don't make a batch, which is a bug.
+    fn finish(&mut self) -> Result<RecordBatch>;
+}
+
+/// Cuts at line ends: for formats in which no record contains one.
+#[derive(Debug, Default)]
+pub(crate) struct LineCutter;
+
+impl RecordCutter for LineCutter {
+    fn cut(&mut self, data: &[u8]) -> usize {
+        memchr::memrchr(b'\n', data).map_or(0, |end| end + 1)
+    }
+}
+
+/// The next line of `data` from `at` on, without its end (LF or CRLF), and where the one after it starts.
+pub(crate) fn line_at(data: &[u8], at: usize) -> (&[u8], usize) {
+    let (end, next) = match memchr::memchr(b'\n', &data[at..]) {
+        Some(len) => (at + len, at + len + 1),
+        None => (data.len(), data.len()),
+    };
+    (without_cr(&data[at..end]), next)
+}
+
+/// A message without its one final line end.
+pub(crate) fn without_line_end(message: &[u8]) -> &[u8] {
+    match message {
+        [line @ .., b'\n'] => without_cr(line),
+        _ => message,
+    }
+}
+
+fn without_cr(line: &[u8]) -> &[u8] {
+    match line {
+        [line @ .., b'\r'] => line,
+        _ => line,
+    }
+}

@@ -1,0 +1,225 @@
+//! The stream of a chain: one source after the other, every advance applied.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+
+use super::{HybridSource, ReadOptions};
+use crate::budget::Budget;
+use crate::checkpoint::{Checkpoint, SourceState, SplitState, Splits};
+use crate::error::{Error, Result};
+use crate::ordered::DecodePool;
+use crate::source::{ChainBatch, ReadRequest, Source, SourceBatch, SourceStream};
+
+/// The next source's prefetch has an eighth of the memory, and at most this.
+const AHEAD_BYTES: usize = 32 << 20;
+
+/// Reads a chain. After an error or the end nothing more comes.
+///
+/// It applies every advance to its checkpoint before it returns an item, so an item that skips
+/// something or repeats something is an error and never reaches the caller.
+pub struct HybridStream {
+    sources: Vec<Arc<dyn Source>>,
+    requests: Vec<ReadRequest>,
+    checkpoint: Checkpoint,
+    memory_bytes: usize,
+    rows_left: Option<u64>,
+    phase: Reading,
+}
+
+enum Reading {
+    /// Source `index` is read; the one after it may be open already.
+    Source {
+        index: usize,
+        stream: SourceStream,
+        ahead: Option<Ahead>,
+    },
+    Done,
+}
+
+/// The next source that isn't done, opened before its turn.
+struct Ahead {
+    index: usize,
+    stream: Result<SourceStream>,
+}
+
+impl fmt::Debug for HybridStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.phase {
+            Reading::Source { index, .. } => write!(f, "HybridStream(reading source {index})"),
+            Reading::Done => f.write_str("HybridStream(done)"),
+        }
+    }
+}
+
+impl HybridStream {
+    pub(super) fn try_new(
+        hybrid: &HybridSource,
+        checkpoint: Checkpoint,
+        columns: SchemaRef,
+        options: ReadOptions,
+    ) -> Result<Self> {
+        let sources = hybrid.sources().to_vec();
+        if checkpoint.sources.len() != sources.len() {
+            return Err(Error::Chain(format!(
+                "the checkpoint has {} sources, the chain {}",
+                checkpoint.sources.len(),
+                sources.len()
+            )));
+        }
+        let pool = DecodePool::new(options.num_threads)?;
+        let requests = (0..sources.len())
+            .map(|index| ReadRequest {
+                columns: Arc::clone(&columns),
+                provenance: hybrid.provenance().to_vec(),
+                source_name: sources[index].name().into(),
+                phase: hybrid.phase(index),
+                batch_rows: options.batch_rows.max(1),
+                budget: Budget::new(ahead_bytes(options.memory_bytes)),
+                pool: pool.clone(),
+            })
+            .collect();
+        let mut stream = Self {
+            sources,
+            requests,
+            checkpoint,
+            memory_bytes: options.memory_bytes,
+            rows_left: options.limit,
+            phase: Reading::Done,
+        };
+        if options.limit != Some(0) {
+            stream.switch_to(None)?;
+        }
+        Ok(stream)
+    }
+
+    /// The next item, `None` at the end.
+    ///
+    /// # Errors
+    /// What a source says; [`Error::NotContinuous`] if a source broke its rules.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if dropped.
+    pub async fn next(&mut self) -> Option<Result<ChainBatch>> {
+        StreamExt::next(self).await
+    }
+
+    /// The state after the last item returned: store it with what was made of the items.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The rows alone, for those who keep no checkpoint.
+    pub fn into_batches(self) -> BoxStream<'static, Result<RecordBatch>> {
+        self.filter_map(|item| async {
+            match item {
+                Ok(item) if item.item.num_rows() == 0 => None,
+                Ok(item) => Some(Ok(item.item.into_batch())),
+                Err(e) => Some(Err(e)),
+            }
+        })
+        .boxed()
+    }
+
+    fn open(&self, index: usize) -> Result<SourceStream> {
+        self.sources[index].open(&self.checkpoint.sources[index], self.requests[index].clone())
+    }
+
+    /// The first source from `from` on that has something left to read.
+    fn next_open(&self, from: usize) -> Option<usize> {
+        (from..self.sources.len()).find(|&index| !self.checkpoint.sources[index].is_done())
+    }
+
+    /// Begins the first source that isn't done, which may be open already, and opens the one after it.
+    fn switch_to(&mut self, ahead: Option<Ahead>) -> Result<()> {
+        self.phase = Reading::Done;
+        let Some(index) = self.next_open(0) else { return Ok(()) };
+        let stream = match ahead {
+            Some(ahead) if ahead.index == index => ahead.stream?,
+            _ => self.open(index)?,
+        };
+        let following = self.next_open(index + 1);
+        let reserved = if following.is_some() { ahead_bytes(self.memory_bytes) } else { 0 };
+        self.requests[index].budget.resize(self.memory_bytes - reserved);
+        let ahead = following.map(|index| Ahead { index, stream: self.open(index) });
+        self.phase = Reading::Source { index, stream, ahead };
+        Ok(())
+    }
+
+    /// Applies an item's progress, cut at the limit.
+    fn take(&mut self, index: usize, item: SourceBatch) -> Result<ChainBatch> {
+        let item = match self.rows_left {
+            Some(left) if item.num_rows() as u64 > left => item.split_at(left as usize).0,
+            _ => item,
+        };
+        let num_rows = item.num_rows() as u64;
+        let state = &mut self.checkpoint.sources[index];
+        apply_changed(state, item.changed());
+        state.apply(item.advances(), num_rows)?;
+        if let Some(left) = &mut self.rows_left {
+            *left -= num_rows;
+            if *left == 0 {
+                self.phase = Reading::Done;
+            }
+        }
+        Ok(ChainBatch { source: index, item })
+    }
+}
+
+/// Takes up splits that were found later, and what is known better of those there are. Positions stay.
+fn apply_changed(state: &mut SourceState, changed: &[SplitState]) {
+    let Splits::SideBySide(splits) = &mut state.splits else { return };
+    for split in changed {
+        match splits.get_mut(&split.id) {
+            Some(known) => {
+                known.identity = split.identity.clone();
+                known.stop = split.stop;
+            }
+            None => {
+                splits.insert(split.id.clone(), split.clone());
+            }
+        }
+    }
+}
+
+fn ahead_bytes(memory_bytes: usize) -> usize {
+    (memory_bytes / 8).min(AHEAD_BYTES)
+}
+
+impl Stream for HybridStream {
+    type Item = Result<ChainBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            let Reading::Source { index, stream, .. } = &mut this.phase else { return Poll::Ready(None) };
+            let index = *index;
+            let step = match ready!(stream.poll_next_unpin(cx)) {
+                Some(Ok(item)) => this.take(index, item).map(Some),
+                Some(Err(e)) => Err(e),
+                None if !this.checkpoint.sources[index].is_done() => Err(Error::Other {
+                    context: format!("source {}", this.sources[index].name()),
+                    source: "its stream ended before its splits were done".into(),
+                }),
+                None => match std::mem::replace(&mut this.phase, Reading::Done) {
+                    Reading::Source { ahead, .. } => this.switch_to(ahead).map(|()| None),
+                    Reading::Done => Ok(None),
+                },
+            };
+            match step {
+                Ok(None) => {}
+                Ok(Some(item)) => return Poll::Ready(Some(Ok(item))),
+                Err(e) => {
+                    this.phase = Reading::Done;
+                    return Poll::Ready(Some(Err(e)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! segue
+pub mod budget;
+#[allow(missing_docs)]
+pub mod checkpoint;
+pub mod error;
+pub mod hybrid;
+pub mod ordered;
+pub mod schema;
+pub mod source;

@@ -1,19 +1,25 @@
 //! A bound in bytes on everything that is buffered.
 //!
-//! Permits are asked for in reading order by one task or thread per budget, and whoever asks while
-//! nothing is out gets one whatever its size: so the oldest job never waits, may overdraw by one
-//! chunk, and nothing can deadlock.
+//! Those who ask are *lanes*: what fetches ahead is one, what decodes is another. Within a lane permits are
+//! asked for in reading order by one task or thread, and a lane of which nothing is out gets one whatever its
+//! size. So the oldest job of each lane never waits, may overdraw by one chunk, and nothing can deadlock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A number of bytes that may be buffered at once. Cloning shares it.
+/// A number of bytes that may be buffered at once, and one lane of those who share it.
+///
+/// A clone is the same lane; [`Budget::lane`] makes another.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Inner>);
+pub struct Budget {
+    total: Arc<Total>,
+    /// What is out of this lane; changed only under the total's lock.
+    lane: Arc<Mutex<usize>>,
+}
 
 #[derive(Debug)]
-struct Inner {
+struct Total {
     state: Mutex<State>,
     freed: Notify,
 }
@@ -27,50 +33,60 @@ struct State {
 impl Budget {
     /// Allows `limit_bytes`.
     pub fn new(limit_bytes: usize) -> Self {
-        let state = State { limit_bytes, used_bytes: 0 };
-        Self(Arc::new(Inner { state: Mutex::new(state), freed: Notify::new() }))
+        let state = Mutex::new(State { limit_bytes, used_bytes: 0 });
+        Self { total: Arc::new(Total { state, freed: Notify::new() }), lane: Arc::default() }
+    }
+
+    /// Another lane of the same bytes.
+    #[must_use]
+    pub fn lane(&self) -> Self {
+        Self { total: Arc::clone(&self.total), lane: Arc::default() }
     }
 
     /// How much is allowed in all.
     pub fn limit_bytes(&self) -> usize {
-        self.state().limit_bytes
+        locked(&self.total.state).limit_bytes
     }
 
-    /// How much is taken now.
+    /// How much is taken now, by all lanes.
     pub fn used_bytes(&self) -> usize {
-        self.state().used_bytes
+        locked(&self.total.state).used_bytes
     }
 
     /// Changes how much is allowed; what is out stays out.
     pub fn resize(&self, limit_bytes: usize) {
-        self.state().limit_bytes = limit_bytes;
-        self.0.freed.notify_one();
+        locked(&self.total.state).limit_bytes = limit_bytes;
+        self.total.freed.notify_waiters();
     }
 
-    /// Waits until `bytes` are free, or nothing is out.
+    /// Waits until `bytes` are free, or nothing is out of this lane.
     ///
     /// # Cancel safety
     /// Nothing is taken if dropped.
     ///
     /// # Contract
-    /// One task at a time waits on a budget: the order of those who wait is the reading order.
+    /// One task at a time waits on a lane: the order of those who wait is the reading order.
     pub async fn acquire(&self, bytes: usize) -> Permit {
         loop {
-            let freed = self.0.freed.notified();
-            {
-                let mut state = self.state();
-                if state.used_bytes == 0 || state.used_bytes.saturating_add(bytes) <= state.limit_bytes {
-                    state.used_bytes += bytes;
-                    return Permit { budget: self.clone(), bytes };
-                }
+            // Made before the look, so that what is given back in between isn't missed.
+            let freed = self.total.freed.notified();
+            if let Some(permit) = self.try_acquire(bytes) {
+                return permit;
             }
             freed.await;
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock, and two numbers can't be half-written.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// As [`Self::acquire`], or `None` instead of waiting.
+    pub fn try_acquire(&self, bytes: usize) -> Option<Permit> {
+        let mut state = locked(&self.total.state);
+        let mut lane = locked(&self.lane);
+        if *lane > 0 && state.used_bytes.saturating_add(bytes) > state.limit_bytes {
+            return None;
+        }
+        state.used_bytes += bytes;
+        *lane += bytes;
+        Some(Permit { budget: self.clone(), bytes })
     }
 }
 
@@ -85,19 +101,25 @@ impl Permit {
     /// Corrects an estimate, up or down, without waiting.
     pub fn resize(&mut self, bytes: usize) {
         {
-            let mut state = self.budget.state();
+            let mut state = locked(&self.budget.total.state);
+            let mut lane = locked(&self.budget.lane);
             state.used_bytes = state.used_bytes - self.bytes + bytes;
+            *lane = *lane - self.bytes + bytes;
         }
         self.bytes = bytes;
-        self.budget.0.freed.notify_one();
+        self.budget.total.freed.notify_waiters();
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.budget.state().used_bytes -= self.bytes;
-        self.budget.0.freed.notify_one();
+        self.resize(0);
     }
+}
+
+/// Nothing panics while it holds these locks, and numbers can't be half-written.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -126,6 +148,20 @@ mod tests {
         assert!(budget.acquire(1).now_or_never().is_none());
         drop(large);
         assert!(budget.acquire(1).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn the_oldest_of_each_lane_never_waits() {
+        let decode = Budget::new(10);
+        let fetch = decode.lane();
+        let fetched = fetch.acquire(10).await;
+        let decoding = decode.acquire(5).await;
+        assert!(fetch.acquire(1).now_or_never().is_none());
+        assert!(decode.acquire(1).now_or_never().is_none());
+        drop(decoding);
+        assert!(fetch.acquire(1).now_or_never().is_none());
+        drop(fetched);
+        assert!(fetch.acquire(1).now_or_never().is_some());
     }
 
     #[tokio::test]

@@ -7,3 +7,5 @@ pub mod hybrid;
 pub mod ordered;
 pub mod schema;
 pub mod source;
+pub mod format;
+pub mod file;

@@ -75,6 +75,12 @@ impl Location {
         Self::local(text, text)
     }
 
+    /// A location of which nothing is read any more, and that need not be there.
+    pub(crate) fn gone(text: &str) -> Result<Self> {
+        let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+        Ok(Self { store, root: Path::default(), selection: Selection::Folder, prefix: String::new(), text: text.to_owned() })
+    }
+
     /// Files of any store, by a path in it: for tests and for stores that have no URL.
     pub(crate) fn in_store(store: Arc<dyn ObjectStore>, path: &str) -> Result<Self> {
         let path = path.trim_matches('/');

@@ -1,12 +1,16 @@
 //! Bytes of files, by range, checked to be of the file that was listed.
 
+use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use flate2::read::MultiGzDecoder;
 use object_store::{GetOptions, GetRange, ObjectStore};
+use tokio::runtime::Handle;
 
 use super::discover::{Location, identity};
+use super::plan::Compression;
 use crate::checkpoint::{Identity, SplitId};
 use crate::error::{Error, Result};
 
@@ -75,5 +79,96 @@ impl ListedFile {
 
     fn changed(&self, difference: String) -> Error {
         Error::Changed { path: self.url.to_string(), difference }
+    }
+}
+
+/// Bytes that are read at once by those who read a file from the start, one range after the other.
+const SEQUENTIAL_BYTES: u64 = 1 << 20;
+
+/// Reads a file from its start, for those who may block: never on a thread of the runtime.
+pub(crate) struct SequentialRead {
+    file: ListedFile,
+    runtime: Handle,
+    next: u64,
+    buffer: Bytes,
+}
+
+impl SequentialRead {
+    pub(crate) fn new(file: ListedFile, runtime: Handle) -> Self {
+        Self { file, runtime, next: 0, buffer: Bytes::new() }
+    }
+}
+
+impl Read for SequentialRead {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.buffer.is_empty() {
+            let end = self.file.size().min(self.next + SEQUENTIAL_BYTES);
+            self.buffer = self.runtime.block_on(self.file.read(self.next..end)).map_err(io::Error::other)?;
+            self.next = end;
+        }
+        let len = out.len().min(self.buffer.len());
+        self.buffer.copy_to_slice(&mut out[..len]);
+        Ok(len)
+    }
+}
+
+/// Undoes a file's compression.
+pub(crate) fn decompressed<'a>(compression: Compression, stored: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
+    Ok(match compression {
+        Compression::None => Box::new(stored),
+        Compression::Gzip => Box::new(MultiGzDecoder::new(stored)),
+        Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(stored)?),
+    })
+}
+
+/// Tells an error of reading: one of ours that came through a reader, or one of the compression.
+pub(crate) fn read_error(url: &str, compression: Compression, error: io::Error) -> Error {
+    let reason = match error.kind() {
+        io::ErrorKind::UnexpectedEof => format!("the {compression} data is truncated"),
+        _ => format!("the {compression} data can't be read"),
+    };
+    match error.downcast::<Error>() {
+        Ok(ours) => ours,
+        Err(error) => Error::BadFile { path: url.to_owned(), reason, source: Some(error.into()) },
+    }
+}
+
+/// Reads into `buffer` until it is full or the data ends; returns how much came.
+pub(crate) fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(len) => filled += len,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+/// The line, from 1, in which the byte at `position` of the decompressed file lies.
+pub(crate) async fn line_of(file: ListedFile, compression: Compression, position: u64) -> Result<u64> {
+    let runtime = Handle::current();
+    let count = move || -> Result<u64> {
+        let url = Arc::clone(&file.url);
+        let failed = |e| read_error(&url, compression, e);
+        let mut reader = decompressed(compression, SequentialRead::new(file, runtime)).map_err(failed)?;
+        let mut buffer = vec![0; 64 << 10];
+        let (mut left, mut line) = (position, 1);
+        while left > 0 {
+            let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let len = fill(&mut reader, &mut buffer[..wanted]).map_err(failed)?;
+            if len == 0 {
+                break;
+            }
+            line += memchr::memchr_iter(b'\n', &buffer[..len]).count() as u64;
+            left -= len as u64;
+        }
+        Ok(line)
+    };
+    match tokio::task::spawn_blocking(count).await {
+        Ok(line) => line,
+        Err(e) => Err(Error::Worker { message: e.to_string() }),
     }
 }

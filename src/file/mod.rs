@@ -54,6 +54,8 @@ pub struct FileSource {
     name: String,
     location: Location,
     format: Format,
+    /// The format that was asked for; files of other suffixes are of this source too then.
+    given_format: Option<Format>,
     compression: Option<Compression>,
     schema: SchemaRef,
     mapping: Mapping,
@@ -220,7 +222,7 @@ impl FileSource {
     /// Lists the files and keeps those that are of this source.
     async fn list(&self) -> Result<Vec<FileMeta>> {
         let listed = self.location.list().await?;
-        plan::of_format(listed, Some(self.format), self.location.text()).map(|(files, _)| files)
+        plan::of_format(listed, self.given_format, self.location.text()).map(|(files, _)| files)
     }
 
     async fn fresh(&self) -> Result<SourceState> {
@@ -252,11 +254,10 @@ impl FileSource {
                 return Err(Error::Changed { path: self.location.display(&split.id), difference });
             }
         }
+        let list = list.clone();
+        // Finished files are never looked at again, nor is a folder of which all were.
         if !state.splits.is_done() || self.on_new_files == OnNewFiles::Error {
-            let Splits::OneByOne { list, .. } = &state.splits else { return Ok(state) };
-            self.look_for_new_files(list).await?;
-        } else {
-            let _ = list;
+            self.look_for_new_files(&list).await?;
         }
         Ok(state)
     }

@@ -1,0 +1,148 @@
+//! Which files are left to read, and from where.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tracing::info;
+
+use super::FileSource;
+use super::discover::{FileMeta, Location};
+use super::fetch::ListedFile;
+use crate::checkpoint::{SourceState, SplitList, SplitState, Splits};
+use crate::error::{Error, Result};
+use crate::format::Format;
+
+/// How a file is compressed as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// gzip ([RFC 1952](https://www.rfc-editor.org/rfc/rfc1952)), several members allowed.
+    Gzip,
+    /// Zstandard ([RFC 8878](https://www.rfc-editor.org/rfc/rfc8878)), several frames allowed.
+    Zstd,
+}
+
+impl Compression {
+    /// By suffix: `.gz`, `.zst`.
+    pub fn of_file(name: &str) -> Self {
+        if name.ends_with(".gz") {
+            Self::Gzip
+        } else if name.ends_with(".zst") {
+            Self::Zstd
+        } else {
+            Self::None
+        }
+    }
+
+    /// As in the option `compression`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Compression {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "none" => Ok(Self::None),
+            "gzip" => Ok(Self::Gzip),
+            "zstd" => Ok(Self::Zstd),
+            _ => Err(Error::option("compression", format!("'{text}' is none of none, gzip, zstd"))),
+        }
+    }
+}
+
+/// The files that a state leaves to read, in order.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    location: Location,
+    list: SplitList,
+    next: usize,
+    current: Option<SplitState>,
+}
+
+/// A file, and where to begin in it: 0 for all but the first.
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedFile {
+    pub(crate) file: ListedFile,
+    pub(crate) start: u64,
+}
+
+impl Plan {
+    pub(crate) fn try_new(source: &FileSource, state: &SourceState) -> Result<Self> {
+        let Splits::OneByOne { list, done, current } = &state.splits else {
+            return Err(Error::Chain(format!("source {} reads files one by one", state.name)));
+        };
+        Ok(Self { location: source.location.clone(), list: list.clone(), next: *done, current: current.clone() })
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Result<PlannedFile>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.list.get(self.next)?;
+        self.next += 1;
+        let start = self.current.take().map_or(0, |split| split.position);
+        let file = ListedFile::try_new(&self.location, &entry.id, &entry.identity);
+        Some(file.map(|file| PlannedFile { file, start }))
+    }
+}
+
+/// Keeps the files of `format`, or of the one format that the suffixes show.
+///
+/// With a given format, files of unknown suffix are kept too; without, they are passed over and counted.
+///
+/// # Errors
+/// [`Error::Schema`] for a mix of formats; `place` is the source.
+pub(crate) fn of_format(files: Vec<FileMeta>, given: Option<Format>, place: &str) -> Result<(Vec<FileMeta>, Option<Format>)> {
+    let Some(given) = given else {
+        let mut found: Option<(Format, String)> = None;
+        let mut kept = Vec::with_capacity(files.len());
+        let mut num_skipped = 0;
+        for file in files {
+            let Some(format) = Format::of_file(file.id.as_str())? else {
+                num_skipped += 1;
+                continue;
+            };
+            match &found {
+                Some((known, first)) if *known != format => {
+                    return Err(Error::Schema(format!(
+                        "{place}: files of two formats, {first} ({known}) and {} ({format}); take one by a glob or --format",
+                        file.id
+                    )));
+                }
+                Some(_) => {}
+                None => found = Some((format, file.id.to_string())),
+            }
+            kept.push(file);
+        }
+        if num_skipped > 0 {
+            info!("{place}: {num_skipped} files with other suffixes are passed over");
+        }
+        return Ok((kept, found.map(|(format, _)| format)));
+    };
+    // A known suffix of another format isn't meant, an unknown one is.
+    Ok((files, Some(given)))
+}
+
+/// # Errors
+/// [`Error::NotFound`] for no files, unless that is allowed.
+pub(crate) fn not_empty(files: &[FileMeta], place: &str, allowed: bool) -> Result<()> {
+    if files.is_empty() && !allowed {
+        return Err(Error::NotFound { what: format!("{place}: no matching files (source.allow-empty=true lets it pass)") });
+    }
+    Ok(())
+}

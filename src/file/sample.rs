@@ -1,0 +1,234 @@
+//! A look at the files before anything is read: format, header, schema.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use tokio::runtime::Handle;
+
+use super::discover::{FileMeta, Location};
+use super::fetch::{ListedFile, SequentialRead, decompressed, fill, read_error};
+use super::plan::{self, Compression};
+use super::{FileSource, FileSourceBuilder};
+use crate::error::{BadRecord, Error, PositionUnit, Result};
+use crate::format::Format;
+#[cfg(feature = "csv")]
+use crate::format::csv::{Header, first_record, has_header, infer_schema};
+
+/// Records from which a schema is inferred.
+const SAMPLE_RECORDS: usize = 20_480;
+
+/// Bytes from which a schema is inferred, at most, however long the records are.
+const SAMPLE_BYTES: usize = 16 << 20;
+
+/// The start of a source's first non-empty file, decompressed.
+struct Sample {
+    url: Arc<str>,
+    bytes: Vec<u8>,
+    at_end: bool,
+}
+
+pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
+    let FileSourceBuilder { path, store, name, format, compression, schema, mapping, options, on_new_files, allow_empty, stored } = builder;
+    #[cfg(feature = "csv")]
+    options.csv.check()?;
+    let is_done = stored.as_ref().is_some_and(|state| state.is_done());
+    let location = match store {
+        Some(store) => Location::in_store(store, &path)?,
+        // A finished source may be gone.
+        None if is_done => Location::parse(&path).or_else(|_| Location::gone(&path))?,
+        None => Location::parse(&path)?,
+    };
+    let given_format = format;
+    let stored_format = stored.as_ref().and_then(|state| state.options.get("format")).map(|format| format.parse()).transpose()?;
+    let given = format.or(stored_format);
+    let mut listed = None;
+    let format = match (given, &stored) {
+        (Some(format), Some(_)) => Some(format),
+        _ => {
+            let (files, format) = plan::of_format(location.list().await?, given, location.text())?;
+            plan::not_empty(&files, location.text(), allow_empty)?;
+            listed = Some(files);
+            format
+        }
+    };
+    let Some(format) = format.or_else(|| allow_empty.then_some(Format::Raw)) else {
+        return Err(Error::NotFound { what: format!("{}: no matching files", location.text()) });
+    };
+    built_in(format)?;
+    let mut looker = Looker { location: &location, compression, files: listed.as_deref().unwrap_or_default(), sample: None };
+    let (schema, header) = match format {
+        #[cfg(feature = "csv")]
+        Format::Csv => {
+            let stored_header = stored.as_ref().and_then(|state| state.notes.get("header")).and_then(serde_json::Value::as_bool);
+            csv_shape(&mut looker, &options.csv, &mapping, schema, stored_header).await?
+        }
+        _ => {
+            let schema = match schema {
+                Some(schema) => schema,
+                None => looker.schema(format).await?,
+            };
+            (schema, None)
+        }
+    };
+    mapping.check(&schema)?;
+    Ok(FileSource {
+        name: name.unwrap_or_else(|| location.text().to_owned()),
+        location,
+        format,
+        given_format,
+        compression,
+        schema,
+        mapping,
+        options,
+        header,
+        on_new_files,
+        listed: Arc::new(Mutex::new(listed)),
+        warned: Arc::new(Mutex::new(BTreeSet::new())),
+        allow_empty,
+    })
+}
+
+fn built_in(format: Format) -> Result<()> {
+    let has = match format {
+        Format::Csv => cfg!(feature = "csv"),
+        Format::Json => cfg!(feature = "json"),
+        Format::Parquet => cfg!(feature = "parquet"),
+        Format::Raw => true,
+    };
+    if has { Ok(()) } else { Err(Error::Unsupported(format!("this build reads no {format}: build with --features {format}"))) }
+}
+
+#[cfg(feature = "csv")]
+async fn csv_shape(
+    looker: &mut Looker<'_>,
+    options: &crate::format::CsvOptions,
+    mapping: &crate::schema::Mapping,
+    schema: Option<SchemaRef>,
+    stored_header: Option<bool>,
+) -> Result<(SchemaRef, Option<bool>)> {
+    let chosen = match options.header {
+        _ if options.ignore_first_line => Some(false),
+        Header::Yes => Some(true),
+        Header::No => Some(false),
+        Header::Auto => stored_header,
+    };
+    let dialect = options.dialect();
+    let Some(schema) = schema else {
+        let sample = looker.sample(SAMPLE_RECORDS).await?;
+        let (url, bytes, at_end) = match sample {
+            Some(sample) => (Arc::clone(&sample.url), sample.bytes.as_slice(), sample.at_end),
+            None => return Err(no_records(looker.location)),
+        };
+        let bytes = if options.ignore_first_line { after_first(&dialect, bytes) } else { bytes };
+        let null = options.null_literal.as_deref();
+        let (schema, header) = infer_schema(&dialect, null, bytes, at_end, SAMPLE_RECORDS, chosen, &url)?;
+        if schema.fields().is_empty() {
+            return Err(no_records(looker.location));
+        }
+        return Ok((Arc::new(schema), Some(header)));
+    };
+    if let Some(header) = chosen {
+        return Ok((schema, Some(header)));
+    }
+    let Some(sample) = looker.sample(1).await? else { return Ok((schema, Some(false))) };
+    let header = match first_record(&dialect, &sample.bytes, sample.at_end) {
+        Ok(Some((first, _))) => {
+            let wanted: Vec<&str> = schema.fields().iter().filter_map(|field| mapping.input(field.name())).collect();
+            has_header(&first, &wanted, &sample.url)?
+        }
+        // What is wrong with it is said when it is read.
+        Ok(None) | Err(_) => false,
+    };
+    Ok((schema, Some(header)))
+}
+
+#[cfg(feature = "csv")]
+fn after_first<'a>(dialect: &crate::format::csv::Dialect, bytes: &'a [u8]) -> &'a [u8] {
+    match first_record(dialect, bytes, true) {
+        Ok(Some((_, next))) => &bytes[next..],
+        _ => bytes,
+    }
+}
+
+fn no_records(location: &Location) -> Error {
+    Error::Schema(format!("{}: there are no records to infer a schema from; give one with --schema", location.text()))
+}
+
+/// Looks into the first files.
+struct Looker<'a> {
+    location: &'a Location,
+    compression: Option<Compression>,
+    files: &'a [FileMeta],
+    sample: Option<Sample>,
+}
+
+impl Looker<'_> {
+    async fn schema(&mut self, format: Format) -> Result<SchemaRef> {
+        match format {
+            #[cfg(feature = "parquet")]
+            Format::Parquet => {
+                let Some(first) = self.files.first() else { return Err(no_records(self.location)) };
+                super::parquet::schema_of(&ListedFile::try_new(self.location, &first.id, &first.identity)?).await
+            }
+            #[cfg(feature = "json")]
+            Format::Json => {
+                let location = self.location;
+                let Some(sample) = self.sample(SAMPLE_RECORDS).await? else { return Err(no_records(location)) };
+                let whole = if sample.at_end { sample.bytes.len() } else { memchr::memrchr(b'\n', &sample.bytes).map_or(0, |end| end + 1) };
+                let schema = crate::format::json::infer_schema(&sample.bytes[..whole], SAMPLE_RECORDS).map_err(|fault| {
+                    let mut record = BadRecord::new(&*sample.url, fault.start as u64, PositionUnit::Byte, fault.message);
+                    record.line = Some(memchr::memchr_iter(b'\n', &sample.bytes[..fault.start]).count() as u64 + 1);
+                    record.column = fault.column;
+                    record.hint = fault.hint;
+                    Error::BadRecord(Box::new(record))
+                })?;
+                if schema.fields().is_empty() {
+                    return Err(no_records(location));
+                }
+                Ok(Arc::new(schema))
+            }
+            _ => Ok(crate::format::raw::schema()),
+        }
+    }
+
+    /// The start of the first non-empty file, long enough for `num_records` records; `None` if all are empty.
+    async fn sample(&mut self, num_records: usize) -> Result<Option<&Sample>> {
+        if self.sample.is_none() {
+            for meta in self.files.iter().filter(|meta| meta.identity.size != Some(0)) {
+                let file = ListedFile::try_new(self.location, &meta.id, &meta.identity)?;
+                let compression = self.compression.unwrap_or_else(|| Compression::of_file(meta.id.as_str()));
+                let runtime = Handle::current();
+                let look = tokio::task::spawn_blocking(move || read_start(file, compression, runtime, num_records));
+                let sample = look.await.map_err(|e| Error::Worker { message: e.to_string() })??;
+                if !sample.bytes.is_empty() {
+                    self.sample = Some(sample);
+                    break;
+                }
+            }
+        }
+        Ok(self.sample.as_ref())
+    }
+}
+
+/// Reads until there are more line ends than `num_records`, or so many bytes that it has to do.
+fn read_start(file: ListedFile, compression: Compression, runtime: Handle, num_records: usize) -> Result<Sample> {
+    let url = Arc::clone(&file.url);
+    let failed = |e| read_error(&url, compression, e);
+    let mut reader = decompressed(compression, SequentialRead::new(file, runtime)).map_err(failed)?;
+    let mut bytes: Vec<u8> = Vec::new();
+    let step = if num_records > 1 { 1 << 20 } else { 64 << 10 };
+    let (mut num_lines, mut at_end) = (0, false);
+    while !at_end && num_lines <= num_records && bytes.len() < SAMPLE_BYTES {
+        let start = bytes.len();
+        bytes.resize(start + step, 0);
+        let len = fill(&mut reader, &mut bytes[start..]).map_err(failed)?;
+        bytes.truncate(start + len);
+        at_end = len < step;
+        num_lines += memchr::memchr_iter(b'\n', &bytes[start..]).count();
+    }
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    Ok(Sample { url, bytes, at_end })
+}

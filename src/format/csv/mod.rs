@@ -1,0 +1,154 @@
+//! Text with separators: [RFC 4180](https://www.rfc-editor.org/rfc/rfc4180), and what files do in spite of it.
+//!
+//! What a record is, is a function of the bytes alone (`record`); cutting a file into pieces (`cutter`) and
+//! decoding a piece (`decoder`) both ask the same function, so they can't disagree.
+
+mod cutter;
+mod decoder;
+mod infer;
+mod record;
+
+use std::collections::BTreeMap;
+
+pub(crate) use cutter::CsvCutter;
+pub(crate) use decoder::{CsvColumn, CsvDecoder, CsvPlan};
+pub(crate) use infer::{has_header, infer_schema};
+pub(crate) use record::{Dialect, Scan, first_record, text_of};
+
+use crate::error::{Error, Result};
+use crate::schema::BytesFormat;
+
+/// Whether the first record of each file names its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Header {
+    /// Decided once per source, by its first non-empty file.
+    #[default]
+    Auto,
+    /// It does.
+    Yes,
+    /// It doesn't: columns go by position.
+    No,
+}
+
+/// What to do with a record that has another number of fields than its header or the schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnFieldCount {
+    /// It is a bad record.
+    #[default]
+    Fail,
+    /// Missing fields are null, extra ones are ignored.
+    Lenient,
+}
+
+/// How CSV is written. The names in brackets are the option keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsvOptions {
+    /// Whether the first record names the columns (`csv.header`).
+    pub header: Header,
+    /// Drops the first record; columns go by position then (`csv.ignore-first-line`).
+    pub ignore_first_line: bool,
+    /// Between two fields, an ASCII byte (`csv.field-delimiter`).
+    pub delimiter: u8,
+    /// Around a field that may contain anything (`csv.quote-character`); none if switched off.
+    pub quote: Option<u8>,
+    /// Makes the byte behind it a plain one (`csv.escape-character`).
+    pub escape: Option<u8>,
+    /// Begins a line that is no record (`csv.allow-comments`: `#`).
+    pub comment: Option<u8>,
+    /// An unquoted field that is null (`csv.null-literal`).
+    pub null_literal: Option<String>,
+    /// For records with too few fields (`csv.missing-fields`).
+    pub missing_fields: OnFieldCount,
+    /// For records with too many fields (`csv.extra-fields`).
+    pub extra_fields: OnFieldCount,
+    /// Rounds digits beyond a DECIMAL's scale instead of refusing them (`csv.decimal-rounding`).
+    pub decimal_rounding: bool,
+    /// How BYTES are written (`csv.bytes-format`).
+    pub bytes_format: BytesFormat,
+    /// A quoted field that is still open so many bytes after its record's start makes the record bad
+    /// (`csv.max-record-bytes`).
+    pub max_record_bytes: usize,
+}
+
+impl Default for CsvOptions {
+    fn default() -> Self {
+        Self {
+            header: Header::Auto,
+            ignore_first_line: false,
+            delimiter: b',',
+            quote: Some(b'"'),
+            escape: None,
+            comment: None,
+            null_literal: None,
+            missing_fields: OnFieldCount::Fail,
+            extra_fields: OnFieldCount::Fail,
+            decimal_rounding: false,
+            bytes_format: BytesFormat::Base64,
+            max_record_bytes: 1 << 20,
+        }
+    }
+}
+
+impl CsvOptions {
+    /// Checks that the characters can be told apart.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] with the key at fault.
+    pub fn check(&self) -> Result<()> {
+        let special = [
+            ("csv.field-delimiter", Some(self.delimiter)),
+            ("csv.quote-character", self.quote),
+            ("csv.escape-character", self.escape.filter(|escape| Some(*escape) != self.quote)),
+            ("csv.allow-comments", self.comment),
+        ];
+        for (i, (key, byte)) in special.iter().enumerate() {
+            let Some(byte) = byte else { continue };
+            if !byte.is_ascii() || matches!(byte, b'\n' | b'\r' | 0) {
+                return Err(Error::option(*key, "it must be an ASCII character other than a line end"));
+            }
+            if let Some((other, _)) = special[..i].iter().find(|(_, other)| other.as_ref() == Some(byte)) {
+                return Err(Error::option(*key, format!("it is the same character as {other}")));
+            }
+        }
+        if self.ignore_first_line && self.header == Header::Yes {
+            return Err(Error::option("csv.ignore-first-line", "a first line that is a header is dropped anyway"));
+        }
+        if self.max_record_bytes == 0 {
+            return Err(Error::option("csv.max-record-bytes", "it must be at least 1"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        Dialect {
+            delimiter: self.delimiter,
+            quote: self.quote,
+            // An escape that is the quote itself is the doubling that RFC 4180 knows.
+            escape: self.escape.filter(|escape| Some(*escape) != self.quote),
+            comment: self.comment,
+            max_record_bytes: self.max_record_bytes,
+        }
+    }
+
+    /// The options that give positions their meaning, as keys and values.
+    pub(crate) fn position_options(&self) -> BTreeMap<String, String> {
+        let byte = |byte: u8| (byte as char).to_string();
+        let mut options = BTreeMap::from([("csv.field-delimiter".to_owned(), byte(self.delimiter))]);
+        let mut set = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                options.insert(key.to_owned(), value);
+            }
+        };
+        set("csv.quote-character", self.quote.map(byte));
+        set("csv.escape-character", self.escape.map(byte));
+        set("csv.allow-comments", self.comment.map(|_| "true".into()));
+        set("csv.ignore-first-line", self.ignore_first_line.then(|| "true".into()));
+        set("csv.header", match self.header {
+            Header::Auto => None,
+            Header::Yes => Some("true".into()),
+            Header::No => Some("false".into()),
+        });
+        set("csv.max-record-bytes", (self.max_record_bytes != Self::default().max_record_bytes).then(|| self.max_record_bytes.to_string()));
+        options
+    }
+}

@@ -242,6 +242,15 @@ impl FileSource {
 
     /// Checks what is left of a stored state against the files that are there.
     async fn restarted(&self, mut state: SourceState) -> Result<SourceState> {
+        let stored_header = state.notes.get("header").and_then(Value::as_bool);
+        if stored_header != self.header {
+            let shown = |header: Option<bool>| header.map_or_else(|| "not set".to_owned(), |header| format!("'{header}'"));
+            return Err(Error::Incompatible {
+                what: format!("source {}: csv.header", self.name),
+                stored: shown(stored_header),
+                now: shown(self.header),
+            });
+        }
         let Splits::OneByOne { list, current, .. } = &mut state.splits else {
             return Err(Error::Chain(format!("source {} reads files one by one", self.name)));
         };

@@ -36,7 +36,9 @@ impl RecordCutter for CsvCutter {
         while at < data.len() {
             fields.clear();
             match self.dialect.scan(data, at, false, &mut fields) {
-                Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => at = next,
+                Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
+                    at = next
+                }
                 Scan::Incomplete => break,
             }
         }
@@ -57,7 +59,9 @@ mod tests {
         while at < data.len() {
             starts.push(at);
             at = match dialect.scan(data, at, true, &mut Vec::new()) {
-                Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => next,
+                Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
+                    next
+                }
                 Scan::Incomplete => panic!("incomplete at the end"),
             };
         }

@@ -48,7 +48,8 @@ impl CsvPlan {
     /// # Errors
     /// [`Error::Schema`] for a type that text can't become.
     pub(crate) fn decoder(&self, rows: usize) -> Result<CsvDecoder> {
-        let values = ValueOptions { bytes_format: self.options.bytes_format, decimal_rounding: self.options.decimal_rounding };
+        let values =
+            ValueOptions { bytes_format: self.options.bytes_format, decimal_rounding: self.options.decimal_rounding };
         let builder = |column: &CsvColumn| ColumnBuilder::try_new(&column.field, values, rows);
         let columns = self.columns.iter().map(builder).collect::<Result<Vec<_>>>()?;
         Ok(CsvDecoder { plan: self.clone(), columns, fields: Vec::new(), num_rows: 0 })
@@ -96,7 +97,10 @@ impl CsvDecoder {
         let wrong_count = (found < *num_fields && options.missing_fields == OnFieldCount::Fail)
             || (found > *num_fields && options.extra_fields == OnFieldCount::Fail);
         if wrong_count {
-            let (plural, key) = (if found == 1 { "" } else { "s" }, if found < *num_fields { "csv.missing-fields=null" } else { "csv.extra-fields=ignore" });
+            let (plural, key) = (
+                if found == 1 { "" } else { "s" },
+                if found < *num_fields { "csv.missing-fields=null" } else { "csv.extra-fields=ignore" },
+            );
             let fault = RecordFault::new(start, format!("{found} field{plural} where {num_fields} are expected"));
             return Err(fault.with_hint(format!("{key} lets such records pass")));
         }
@@ -169,7 +173,9 @@ fn broken(data: &[u8], start: usize, next: usize, why: BrokenQuotes) -> RecordFa
         BrokenQuotes::TextBehind(at) => {
             format!("text behind a closing quote, at byte {} of the record: {}", at - start, quoted(line))
         }
-        BrokenQuotes::StillOpen(at) => format!("a quote opened at byte {} of the record isn't closed: {}", at - start, quoted(line)),
+        BrokenQuotes::StillOpen(at) => {
+            format!("a quote opened at byte {} of the record isn't closed: {}", at - start, quoted(line))
+        }
     };
     RecordFault::new(start, message)
 }
@@ -183,7 +189,8 @@ mod tests {
 
     fn plan(schema: &str, options: &CsvOptions) -> CsvPlan {
         let schema = parse_schema(schema).unwrap();
-        let columns = schema.fields().iter().enumerate().map(|(index, field)| CsvColumn { index, field: Arc::clone(field) });
+        let columns =
+            schema.fields().iter().enumerate().map(|(index, field)| CsvColumn { index, field: Arc::clone(field) });
         CsvPlan::new(options, columns.collect(), schema.fields().len())
     }
 
@@ -202,7 +209,11 @@ mod tests {
     #[track_caller]
     fn check(schema: &str, options: &CsvOptions, chunk: &str, rows: &[&str], starts: &[u64]) {
         let got = decode(schema, options, chunk).unwrap();
-        assert_eq!((got.0.iter().map(String::as_str).collect::<Vec<_>>(), got.1.as_slice()), (rows.to_vec(), starts), "{chunk:?}");
+        assert_eq!(
+            (got.0.iter().map(String::as_str).collect::<Vec<_>>(), got.1.as_slice()),
+            (rows.to_vec(), starts),
+            "{chunk:?}"
+        );
     }
 
     #[track_caller]
@@ -236,20 +247,40 @@ mod tests {
         fault("id INT, v DOUBLE", &plain, "1\n", 0, "1 field where 2 are expected");
         fault("id INT, v DOUBLE", &plain, "1,2,3\n", 0, "3 fields where 2 are expected");
         fault("id INT NOT NULL", &plain, "1\n\n", 2, "id: null in a NOT NULL column (INT)");
-        fault("id INT, s STRING", &plain, "1,\"open\n2,x\n", 0, "a quote opened at byte 2 of the record isn't closed: '1,\\\"open'");
-        fault("id INT, s STRING", &plain, "1,a\n2,\"a\"b\n", 4, "text behind a closing quote, at byte 5 of the record: '2,\\\"a\\\"b'");
+        fault(
+            "id INT, s STRING",
+            &plain,
+            "1,\"open\n2,x\n",
+            0,
+            "a quote opened at byte 2 of the record isn't closed: '1,\\\"open'",
+        );
+        fault(
+            "id INT, s STRING",
+            &plain,
+            "1,a\n2,\"a\"b\n",
+            4,
+            "text behind a closing quote, at byte 5 of the record: '2,\\\"a\\\"b'",
+        );
     }
 
     #[test]
     fn lenient_counts_are_opted_into() {
-        let lenient = CsvOptions { missing_fields: OnFieldCount::Lenient, extra_fields: OnFieldCount::Lenient, ..CsvOptions::default() };
+        let lenient = CsvOptions {
+            missing_fields: OnFieldCount::Lenient,
+            extra_fields: OnFieldCount::Lenient,
+            ..CsvOptions::default()
+        };
         check("i INT, s STRING", &lenient, "1\n1,a,x\n", &["|1|NULL|", "|1|a|"], &[0, 2]);
     }
 
     #[test]
     fn unread_columns_are_not_converted_but_quotes_count_and_utf8_are_checked() {
         let schema = parse_schema("i INT").unwrap();
-        let plan = CsvPlan::new(&CsvOptions::default(), vec![CsvColumn { index: 1, field: Arc::clone(&schema.fields()[0]) }], 2);
+        let plan = CsvPlan::new(
+            &CsvOptions::default(),
+            vec![CsvColumn { index: 1, field: Arc::clone(&schema.fields()[0]) }],
+            2,
+        );
         let rows = |chunk: &[u8]| plan.decoder(1).unwrap().decode(chunk, &mut Vec::new());
         assert_eq!(rows(b"x,1\n"), Ok(()));
         assert!(rows(b"x,1,2\n").is_err());

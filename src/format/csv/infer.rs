@@ -15,7 +15,8 @@ use crate::schema::{infer_type, unify_types};
 /// # Errors
 /// [`Error::Schema`] if only some do; `place` is the file.
 pub(crate) fn has_header(first: &[String], wanted: &[&str], place: &str) -> Result<bool> {
-    let (known, unknown): (Vec<&str>, Vec<&str>) = wanted.iter().partition(|name| first.iter().any(|field| field == *name));
+    let (known, unknown): (Vec<&str>, Vec<&str>) =
+        wanted.iter().partition(|name| first.iter().any(|field| field == *name));
     match (known.is_empty(), unknown.is_empty()) {
         (true, _) => Ok(false),
         (_, true) => Ok(true),
@@ -88,7 +89,9 @@ pub(crate) fn infer_schema(
     for (index, (name, data_type)) in first.iter().zip(types).enumerate() {
         let name = if header { name.clone() } else { format!("f{index}") };
         if !names.insert(name.clone()) {
-            return Err(Error::Schema(format!("{place}: the header names column {name} twice; give a schema and csv.header=false")));
+            return Err(Error::Schema(format!(
+                "{place}: the header names column {name} twice; give a schema and csv.header=false"
+            )));
         }
         fields.push(Field::new(name, data_type.unwrap_or(DataType::Utf8), true));
     }
@@ -128,7 +131,11 @@ mod tests {
 
     #[test]
     fn types_are_the_narrowest_that_hold_all_values() {
-        check("a,b,c,d,e\n1,2024-01-01,true,007,\n2.5,2024-01-01 10:00:00.123456,false,8,\n", "a DOUBLE, b TIMESTAMP(6), c BOOLEAN, d STRING, e STRING", true);
+        check(
+            "a,b,c,d,e\n1,2024-01-01,true,007,\n2.5,2024-01-01 10:00:00.123456,false,8,\n",
+            "a DOUBLE, b TIMESTAMP(6), c BOOLEAN, d STRING, e STRING",
+            true,
+        );
         check("a\n1\nx\n", "a STRING", true);
     }
 
@@ -138,6 +145,9 @@ mod tests {
         assert!(has_header(&first, &["id"], "f").unwrap());
         assert!(!has_header(&first, &["v"], "f").unwrap());
         let error = has_header(&first, &["id", "v"], "f.csv").unwrap_err();
-        assert!(error.to_string().contains("names some columns of the schema (id) and not others (v); set csv.header"), "{error}");
+        assert!(
+            error.to_string().contains("names some columns of the schema (id) and not others (v); set csv.header"),
+            "{error}"
+        );
     }
 }

@@ -11,9 +11,9 @@ mod record;
 use std::collections::BTreeMap;
 
 pub(crate) use cutter::CsvCutter;
-pub(crate) use decoder::{CsvColumn, CsvDecoder, CsvPlan};
+pub(crate) use decoder::{CsvColumn, CsvPlan};
 pub(crate) use infer::{has_header, infer_schema};
-pub(crate) use record::{Dialect, Scan, first_record, text_of};
+pub(crate) use record::{Dialect, first_record};
 
 use crate::error::{Error, Result};
 use crate::schema::BytesFormat;
@@ -130,25 +130,21 @@ impl CsvOptions {
         }
     }
 
-    /// The options that give positions their meaning, as keys and values.
+    /// The options that give positions their meaning, as keys and values, where they aren't the defaults.
+    ///
+    /// Whether there is a header is kept beside them, since it may be found out instead of chosen.
     pub(crate) fn position_options(&self) -> BTreeMap<String, String> {
-        let byte = |byte: u8| (byte as char).to_string();
-        let mut options = BTreeMap::from([("csv.field-delimiter".to_owned(), byte(self.delimiter))]);
-        let mut set = |key: &str, value: Option<String>| {
-            if let Some(value) = value {
-                options.insert(key.to_owned(), value);
-            }
-        };
-        set("csv.quote-character", self.quote.map(byte));
-        set("csv.escape-character", self.escape.map(byte));
-        set("csv.allow-comments", self.comment.map(|_| "true".into()));
-        set("csv.ignore-first-line", self.ignore_first_line.then(|| "true".into()));
-        set("csv.header", match self.header {
-            Header::Auto => None,
-            Header::Yes => Some("true".into()),
-            Header::No => Some("false".into()),
-        });
-        set("csv.max-record-bytes", (self.max_record_bytes != Self::default().max_record_bytes).then(|| self.max_record_bytes.to_string()));
-        options
+        let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| (byte as char).to_string());
+        let plain = Self::default();
+        let all = [
+            ("csv.field-delimiter", byte(Some(self.delimiter)), byte(Some(plain.delimiter))),
+            ("csv.quote-character", byte(self.quote), byte(plain.quote)),
+            ("csv.escape-character", byte(self.escape), byte(plain.escape)),
+            ("csv.allow-comments", self.comment.is_some().to_string(), plain.comment.is_some().to_string()),
+            ("csv.ignore-first-line", self.ignore_first_line.to_string(), plain.ignore_first_line.to_string()),
+            ("csv.max-record-bytes", self.max_record_bytes.to_string(), plain.max_record_bytes.to_string()),
+        ];
+        let changed = all.into_iter().filter(|(_, value, default)| value != default);
+        changed.map(|(key, value, _)| (key.to_owned(), value)).collect()
     }
 }

@@ -35,12 +35,21 @@ pub(crate) struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// A record; its fields were noted.
-    Record { next: usize },
+    Record {
+        next: usize,
+    },
     /// An empty line.
-    Blank { next: usize },
-    Comment { next: usize },
+    Blank {
+        next: usize,
+    },
+    Comment {
+        next: usize,
+    },
     /// A record with broken quotes.
-    Broken { next: usize, why: BrokenQuotes },
+    Broken {
+        next: usize,
+        why: BrokenQuotes,
+    },
     /// It can't be told without the bytes that follow.
     Incomplete,
 }
@@ -233,7 +242,11 @@ pub(crate) fn text_of<'a>(dialect: &Dialect, text: &'a str, span: &Span) -> Cow<
 /// The fields of the first record of `data`, and where the one behind it starts; `None` if there is no whole one.
 ///
 /// Blank lines and comments before it are passed over.
-pub(crate) fn first_record(dialect: &Dialect, data: &[u8], at_end: bool) -> Result<Option<(Vec<String>, usize)>, BrokenQuotes> {
+pub(crate) fn first_record(
+    dialect: &Dialect,
+    data: &[u8],
+    at_end: bool,
+) -> Result<Option<(Vec<String>, usize)>, BrokenQuotes> {
     let mut at = 0;
     while at < data.len() {
         let mut spans = Vec::new();

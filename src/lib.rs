@@ -9,3 +9,6 @@ pub mod schema;
 pub mod source;
 pub mod format;
 pub mod file;
+pub mod sink;
+pub mod pipeline;
+pub mod progress;

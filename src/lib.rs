@@ -68,7 +68,10 @@ pub mod file;
 pub mod format;
 pub mod hybrid;
 pub mod ordered;
+pub mod pipeline;
+pub mod progress;
 pub mod schema;
+pub mod sink;
 pub mod source;
 
 pub use checkpoint::{Checkpoint, CheckpointStore, FileCheckpointStore};

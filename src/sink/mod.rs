@@ -115,3 +115,33 @@ pub(crate) fn arrow_bytes(batch: &RecordBatch) -> usize {
     };
     batch.columns().iter().map(column_bytes).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+
+    use super::{arrow_bytes, item_of};
+
+    #[test]
+    fn bytes_of_a_slice_are_its_own() {
+        let id: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1000));
+        let batch = RecordBatch::try_from_iter([("id", id)]).unwrap();
+        assert_eq!(arrow_bytes(&batch), 8000);
+        assert_eq!(arrow_bytes(&batch.slice(10, 20)), 160);
+        assert_eq!(item_of(batch).item.num_rows(), 1000);
+    }
+}
+
+/// An item of source 0 that holds `batch`.
+#[cfg(test)]
+fn item_of(batch: RecordBatch) -> ChainBatch {
+    use crate::checkpoint::{Advance, RowPositions};
+    use crate::source::SourceBatch;
+
+    let num_rows = batch.num_rows();
+    let advance = Advance::new("a".into(), 0, num_rows as u64);
+    let rows = RowPositions::consecutive(0, num_rows);
+    ChainBatch { source: 0, item: SourceBatch::try_new(batch, rows, vec![advance]).unwrap() }
+}

@@ -183,7 +183,6 @@ mod tests {
 
     use super::*;
 
-    #[derive(Default)]
     struct Script {
         log: Arc<Mutex<Vec<String>>>,
         fail_at: Option<usize>,
@@ -231,13 +230,18 @@ mod tests {
         RecordBatch::try_from_iter([("id", id)]).unwrap()
     }
 
+    fn script(fail_at: Option<usize>, panic_at: Option<usize>) -> (Script, Arc<Mutex<Vec<String>>>) {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        (Script { log: Arc::clone(&log), fail_at, panic_at }, log)
+    }
+
     fn start(script: Script, on_drop: OnDrop) -> OutputThread {
         OutputThread::start("script".into(), script, 1, on_drop).unwrap()
     }
 
     #[tokio::test]
     async fn an_error_comes_with_a_later_call_and_then_the_thread_is_gone() {
-        let mut output = start(Script { fail_at: Some(1), ..Script::default() }, OnDrop::Drain);
+        let mut output = start(script(Some(1), None).0, OnDrop::Drain);
         output.write(&rows(1)).await.unwrap();
         let error = output.call(Call::Commit).await.unwrap_err();
         assert!(matches!(error, Error::Output { .. }), "{error}");
@@ -248,7 +252,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error() {
-        let mut output = start(Script { panic_at: Some(1), ..Script::default() }, OnDrop::Drain);
+        let mut output = start(script(None, Some(1)).0, OnDrop::Drain);
         output.write(&rows(1)).await.unwrap();
         let error = output.call(Call::Commit).await.unwrap_err();
         assert_eq!(error.to_string(), "a worker failed: a bug");
@@ -256,8 +260,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_drop_ends_the_thread_and_drains_if_asked_to() {
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let mut output = start(Script { log: Arc::clone(&log), ..Script::default() }, OnDrop::Drain);
+        let (script, log) = script(None, None);
+        let mut output = start(script, OnDrop::Drain);
         output.write(&rows(1)).await.unwrap();
         output.write(&rows(2)).await.unwrap();
         output.call(Call::Commit).await.unwrap();

@@ -235,3 +235,117 @@ impl<W: Write + Send + 'static> Output for WriterOutput<W> {
         self.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind};
+    use std::sync::{Arc, Mutex};
+
+    use arrow::array::{ArrayRef, Int64Array};
+    use arrow::ipc::reader::StreamReader;
+
+    use super::super::item_of;
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Shared {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Broken(ErrorKind);
+
+    impl Write for Broken {
+        fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
+        let id: ArrayRef = Arc::new(Int64Array::from_iter_values(ids));
+        RecordBatch::try_from_iter([("id", id)]).unwrap()
+    }
+
+    async fn written(format: StreamFormat, header: Header, batches: &[RecordBatch]) -> Vec<u8> {
+        let out = Shared::default();
+        let mut sink = WriterSink::builder(format, rows(0..0).schema()).header(header).build(out.clone()).unwrap();
+        assert_eq!(sink.recover().await.unwrap(), None);
+        for batch in batches {
+            sink.write(&item_of(batch.clone())).await.unwrap();
+        }
+        sink.commit(&Checkpoint::default()).await.unwrap();
+        sink.close().await.unwrap();
+        let bytes = out.0.lock().unwrap().clone();
+        bytes
+    }
+
+    #[tokio::test]
+    async fn every_format_with_and_without_rows() {
+        let batches = [rows(1..3), rows(3..4)];
+        for (format, header, expected, empty) in [
+            (StreamFormat::Csv, Header::Written, "id\n1\n2\n3\n", "id\n"),
+            (StreamFormat::Csv, Header::Omitted, "1\n2\n3\n", ""),
+            (StreamFormat::Json, Header::Written, "{\"id\":1}\n{\"id\":2}\n{\"id\":3}\n", ""),
+            (StreamFormat::Table, Header::Written, "  id\n----\n   1\n   2\n   3\n", "  id\n----\n"),
+            (StreamFormat::None, Header::Written, "", ""),
+        ] {
+            assert_eq!(String::from_utf8(written(format, header, &batches).await).unwrap(), expected, "{format}");
+            assert_eq!(String::from_utf8(written(format, header, &[]).await).unwrap(), empty, "{format}");
+        }
+        let stream = written(StreamFormat::Arrow, Header::Written, &batches).await;
+        let back: Vec<RecordBatch> = StreamReader::try_new(stream.as_slice(), None).unwrap().map(Result::unwrap).collect();
+        assert_eq!(back, batches);
+        let stream = written(StreamFormat::Arrow, Header::Written, &[]).await;
+        assert_eq!(StreamReader::try_new(stream.as_slice(), None).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_batch_larger_than_the_buffer_comes_whole() {
+        let text = written(StreamFormat::Csv, Header::Omitted, &[rows(0..100_000)]).await;
+        let lines = String::from_utf8(text).unwrap();
+        assert!(lines.lines().enumerate().all(|(index, line)| line == index.to_string()));
+        assert_eq!(lines.lines().count(), 100_000);
+    }
+
+    #[tokio::test]
+    async fn a_closed_pipe_and_a_full_disk_keep_their_cause() {
+        for kind in [ErrorKind::BrokenPipe, ErrorKind::StorageFull] {
+            let mut sink =
+                WriterSink::builder(StreamFormat::Csv, rows(0..0).schema()).target("out").build(Broken(kind)).unwrap();
+            sink.write(&item_of(rows(0..1))).await.unwrap();
+            let error = sink.commit(&Checkpoint::default()).await.unwrap_err();
+            let Error::Output { target, source } = error else { panic!("{error}") };
+            assert_eq!(target, "out");
+            assert_eq!(source.downcast_ref::<io::Error>().unwrap().kind(), kind);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_seen_even_if_nobody_closes() {
+        let out = Shared::default();
+        let mut sink = WriterSink::builder(StreamFormat::Csv, rows(0..0).schema()).build(out.clone()).unwrap();
+        for id in 0..20 {
+            sink.write(&item_of(rows(id..id + 1))).await.unwrap();
+        }
+        drop(sink);
+        assert_eq!(out.text().lines().count(), 21);
+    }
+}

@@ -200,6 +200,7 @@ impl FolderSinkBuilder {
             options: self.options,
             roll_bytes: self.roll_bytes.max(1),
             rollover_interval: self.rollover_interval,
+            #[cfg(feature = "parquet")]
             row_group_bytes: self.memory_bytes / 8 * 5,
             open: None,
         };
@@ -240,6 +241,7 @@ struct FolderOutput {
     options: PartOptions,
     roll_bytes: u64,
     rollover_interval: Option<Duration>,
+    #[cfg(feature = "parquet")]
     row_group_bytes: usize,
     open: Option<OpenPart>,
 }

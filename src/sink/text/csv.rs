@@ -142,7 +142,7 @@ mod tests {
         let batch = RecordBatch::try_from_iter_with_nullable([("odd \"name\"", text, true), ("", id, false)]).unwrap();
         assert_eq!(
             csv(&batch, Header::Written),
-            "\"odd \"\"name\"\"\",\"\"\nplain text,0\n\"6\"\" nail\",1\n\"a,b\",2\n\"two\nlines\",3\n\"cr\r\",4\n\"\",5\n,6\n\"\"\"\"\"\"\"\",7\n padded ,8\n"
+            "\"odd \"\"name\"\"\",\"\"\nplain text,0\n\"6\"\" nail\",1\n\"a,b\",2\n\"two\nlines\",3\n\"cr\r\",4\n\"\",5\n,6\n\"\"\"\"\"\",7\n padded ,8\n"
         );
     }
 

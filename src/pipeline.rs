@@ -386,3 +386,366 @@ fn newest(of_sink: Option<Checkpoint>, of_store: Option<Checkpoint>) -> Result<O
         (None, store) => Ok(store),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::Mutex;
+
+    use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+    use arrow::datatypes::{Int64Type, SchemaRef};
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+
+    use super::*;
+    use crate::checkpoint::{FileCheckpointStore, SourceState};
+    use crate::schema::parse_schema;
+    use crate::sink::{FolderFormat, FolderSink, StreamFormat, WriterSink};
+    use crate::source::{
+        Boundedness, DatagenSource, FieldKind, History, MemorySource, ReadRequest, Source, SourceStream,
+    };
+
+    type Log = Arc<Mutex<Vec<String>>>;
+
+    /// Writes down what happens, and keeps the rows and what was committed of them.
+    #[derive(Debug, Default)]
+    struct Recorder {
+        log: Log,
+        written: Vec<i64>,
+        committed: Vec<i64>,
+        own: Option<Checkpoint>,
+        keeps_checkpoint: bool,
+        /// Asked to stop at the commit of this epoch.
+        stop_at: Option<(u64, Stop)>,
+        fail_write: Option<usize>,
+    }
+
+    impl Sink for Recorder {
+        fn recover(&mut self) -> BoxFuture<'_, Result<Option<Checkpoint>>> {
+            self.log.lock().unwrap().push("recover".into());
+            self.written = self.committed.clone();
+            let own = self.own.clone();
+            async move { Ok(own) }.boxed()
+        }
+
+        fn write<'a>(&'a mut self, batch: &'a ChainBatch) -> BoxFuture<'a, Result<()>> {
+            let rows = batch.item.batch();
+            self.log.lock().unwrap().push(format!("write {} rows of {}", rows.num_rows(), batch.source));
+            if let Some(left) = &mut self.fail_write {
+                if *left == 0 {
+                    return async { Err(Error::Output { target: "recorder".into(), source: "full".into() }) }.boxed();
+                }
+                *left -= 1;
+            }
+            self.written.extend(rows.column(0).as_primitive::<Int64Type>().values());
+            async { Ok(()) }.boxed()
+        }
+
+        fn commit<'a>(&'a mut self, checkpoint: &'a Checkpoint) -> BoxFuture<'a, Result<()>> {
+            let rows: u64 = checkpoint.sources.iter().map(|source| source.rows).sum();
+            self.log.lock().unwrap().push(format!("commit {} at row {rows}", checkpoint.epoch));
+            self.committed = self.written.clone();
+            if self.keeps_checkpoint {
+                self.own = Some(checkpoint.clone());
+            }
+            if let Some((epoch, stop)) = &self.stop_at {
+                if *epoch == checkpoint.epoch {
+                    stop.request();
+                }
+            }
+            async { Ok(()) }.boxed()
+        }
+
+        fn close(&mut self) -> BoxFuture<'_, Result<()>> {
+            self.log.lock().unwrap().push("close".into());
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Store {
+        log: Log,
+        saved: Mutex<Option<Checkpoint>>,
+    }
+
+    impl CheckpointStore for Store {
+        fn load(&self) -> BoxFuture<'_, Result<Option<Checkpoint>>> {
+            async { Ok(self.saved.lock().unwrap().clone()) }.boxed()
+        }
+
+        fn save<'a>(&'a self, checkpoint: &'a Checkpoint) -> BoxFuture<'a, Result<()>> {
+            self.log.lock().unwrap().push(format!("save {}", checkpoint.epoch));
+            *self.saved.lock().unwrap() = Some(checkpoint.clone());
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    /// A source that writes down what it hears of commits.
+    #[derive(Debug)]
+    struct Listening(MemorySource, Log);
+
+    impl Source for Listening {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+
+        fn connector(&self) -> &str {
+            self.0.connector()
+        }
+
+        fn schema(&self) -> SchemaRef {
+            self.0.schema()
+        }
+
+        fn boundedness(&self) -> Boundedness {
+            self.0.boundedness()
+        }
+
+        fn position_options(&self) -> BTreeMap<String, String> {
+            self.0.position_options()
+        }
+
+        fn resolve<'a>(
+            &'a self,
+            stored: Option<SourceState>,
+            history: Option<&'a History>,
+        ) -> BoxFuture<'a, Result<SourceState>> {
+            self.0.resolve(stored, history)
+        }
+
+        fn open(&self, state: &SourceState, request: ReadRequest) -> Result<SourceStream> {
+            self.0.open(state, request)
+        }
+
+        fn committed(&self, state: &SourceState) {
+            self.1.lock().unwrap().push(format!("source {} hears of row {}", self.name(), state.rows));
+        }
+    }
+
+    fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
+        let id: ArrayRef = Arc::new(Int64Array::from_iter_values(ids));
+        RecordBatch::try_from_iter_with_nullable([("id", id, true)]).unwrap()
+    }
+
+    fn memory(name: &str) -> crate::source::MemorySourceBuilder {
+        MemorySource::builder(rows(0..0).schema()).name(name)
+    }
+
+    fn sequence(name: &str, ids: std::ops::Range<i64>) -> DatagenSource {
+        DatagenSource::builder(Arc::new(parse_schema("id BIGINT").unwrap()))
+            .name(name)
+            .field("id", FieldKind::Sequence { start: ids.start, end: Some(ids.end - 1) })
+            .build()
+            .unwrap()
+    }
+
+    fn options(commit: CommitPolicy) -> CopyOptions {
+        let read = ReadOptions { num_threads: 2, batch_rows: 100, ..ReadOptions::default() };
+        CopyOptions { read, commit, progress: None }
+    }
+
+    #[tokio::test]
+    async fn a_commit_goes_to_the_sink_then_to_the_store_then_to_the_sources() {
+        let log = Log::default();
+        let first = memory("a").batch("x", rows(0..2)).batch("x", rows(2..3)).build();
+        let second = memory("b").batch("y", rows(3..5)).build();
+        let hybrid = HybridSource::builder()
+            .source(Listening(first, Arc::clone(&log)))
+            .source(Listening(second, Arc::clone(&log)))
+            .build()
+            .unwrap();
+        let mut sink = Recorder { log: Arc::clone(&log), ..Recorder::default() };
+        let store = Store { log: Arc::clone(&log), ..Store::default() };
+        let progress = Arc::new(Progress::new(2));
+        let options = CopyOptions { progress: Some(Arc::clone(&progress)), ..options(CommitPolicy::copy()) };
+        let summary = copy(&hybrid, &mut sink, Some(&store), options, &Stop::new()).await.unwrap();
+        assert_eq!(
+            *log.lock().unwrap(),
+            [
+                "recover",
+                "commit 0 at row 0",
+                "save 0",
+                "write 2 rows of 0",
+                "write 1 rows of 0",
+                "commit 1 at row 3",
+                "save 1",
+                "source a hears of row 3",
+                "write 2 rows of 1",
+                "commit 2 at row 5",
+                "save 2",
+                "source b hears of row 2",
+                "close",
+            ]
+        );
+        assert_eq!((summary.rows.as_slice(), summary.bytes, summary.commits), (&[3, 2][..], 40, 3));
+        assert!(!summary.stopped && summary.checkpoint.is_done());
+        assert_eq!(store.saved.lock().unwrap().as_ref(), Some(&summary.checkpoint));
+        let seen = progress.snapshot();
+        assert_eq!((seen.rows(), seen.active, seen.split.as_deref(), seen.commits), (5, 1, Some("y"), 3));
+
+        // Once more: nothing is left, and nothing is committed.
+        log.lock().unwrap().clear();
+        let again = self::options(CommitPolicy::copy());
+        let summary = copy(&hybrid, &mut sink, Some(&store), again, &Stop::new()).await.unwrap();
+        assert_eq!(summary.commits, 0);
+        assert_eq!(*log.lock().unwrap(), ["recover", "close"]);
+    }
+
+    #[tokio::test]
+    async fn commits_come_by_bytes_or_after_every_item() {
+        for (policy, expected) in [
+            (CommitPolicy::copy().with_bytes(Some(1600)), 1 + 5),
+            (CommitPolicy::every_item(), 1 + 10),
+            (CommitPolicy::copy(), 1 + 1),
+        ] {
+            let hybrid = HybridSource::builder().source(sequence("a", 0..1000)).build().unwrap();
+            let mut sink = Recorder::default();
+            let summary = copy(&hybrid, &mut sink, None, options(policy), &Stop::new()).await.unwrap();
+            assert_eq!(summary.commits, expected, "{policy:?}");
+            assert_eq!(sink.committed, (0..1000).collect::<Vec<_>>());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_quiet_live_source_is_committed_in_time_and_stops_when_asked() {
+        let live = memory("live").boundedness(Boundedness::Unbounded).batch("x", rows(0..3)).build();
+        let hybrid = HybridSource::builder().source(live).build().unwrap();
+        let stop = Stop::new();
+        let mut sink = Recorder { stop_at: Some((1, stop.clone())), ..Recorder::default() };
+        // Without the timer this would never end.
+        let policy = CommitPolicy::copy().with_interval(Duration::from_millis(10));
+        let summary = copy(&hybrid, &mut sink, None, options(policy), &stop).await.unwrap();
+        assert!(summary.stopped && stop.is_requested());
+        assert_eq!((summary.commits, summary.checkpoint.epoch, sink.committed.len()), (2, 1, 3));
+    }
+
+    #[tokio::test]
+    async fn a_stop_commits_what_was_read_and_a_restart_brings_the_rest() {
+        let hybrid =
+            HybridSource::builder().source(sequence("a", 0..5000)).source(sequence("b", 5000..9000)).build().unwrap();
+        let store = Store::default();
+        let mut sink = Recorder::default();
+        let mut runs = 0;
+        loop {
+            runs += 1;
+            let stop = Stop::new();
+            sink.stop_at = Some((runs * 20, stop.clone()));
+            let summary =
+                copy(&hybrid, &mut sink, Some(&store), options(CommitPolicy::every_item()), &stop).await.unwrap();
+            assert_eq!(sink.written, sink.committed, "everything that was written is committed");
+            if !summary.stopped {
+                break;
+            }
+        }
+        assert!(runs > 3);
+        assert_eq!(sink.committed, (0..9000).collect::<Vec<_>>(), "each row once");
+    }
+
+    #[tokio::test]
+    async fn an_error_leaves_the_last_commit_and_what_came_before_it_is_seen() {
+        let bad = memory("a").batch("x", rows(0..3)).fail("x", "no number").build();
+        let hybrid = HybridSource::builder().source(bad).build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.csv");
+        let store = Store::default();
+        let file = std::fs::File::create(&path).unwrap();
+        let mut sink = WriterSink::builder(StreamFormat::Csv, hybrid.output_schema()).build(file).unwrap();
+        let error =
+            copy(&hybrid, &mut sink, Some(&store), options(CommitPolicy::copy()), &Stop::new()).await.unwrap_err();
+        assert_eq!(error.to_string(), "x sequence 3: no number");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "id\n0\n1\n2\n");
+        assert_eq!(store.saved.lock().unwrap().as_ref().unwrap().epoch, 0);
+
+        let mut sink = Recorder { fail_write: Some(3), ..Recorder::default() };
+        let hybrid = HybridSource::builder().source(sequence("a", 0..1000)).build().unwrap();
+        let store = Store::default();
+        let policy = CommitPolicy::every_item();
+        copy(&hybrid, &mut sink, Some(&store), options(policy), &Stop::new()).await.unwrap_err();
+        assert_eq!(store.saved.lock().unwrap().as_ref().unwrap().sources[0].rows, 300);
+        sink.fail_write = None;
+        copy(&hybrid, &mut sink, Some(&store), options(policy), &Stop::new()).await.unwrap();
+        assert_eq!(sink.committed, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_limit_is_committed_at_its_row() {
+        let hybrid = HybridSource::builder().source(sequence("a", 0..1000)).build().unwrap();
+        let mut sink = Recorder::default();
+        let mut options = options(CommitPolicy::copy());
+        options.read.limit = Some(250);
+        let summary = copy(&hybrid, &mut sink, None, options, &Stop::new()).await.unwrap();
+        assert_eq!((summary.rows.as_slice(), summary.stopped, sink.committed.len()), (&[250][..], false, 250));
+        assert_eq!(summary.checkpoint.sources[0].rows, 250);
+    }
+
+    #[tokio::test]
+    async fn a_sink_with_a_checkpoint_of_its_own_leads_and_the_store_follows() {
+        let hybrid = HybridSource::builder().source(sequence("a", 0..1000)).build().unwrap();
+        let (store, policy) = (Store::default(), CommitPolicy::every_item());
+        let mut sink = Recorder { keeps_checkpoint: true, fail_write: Some(4), ..Recorder::default() };
+        copy(&hybrid, &mut sink, None, options(policy), &Stop::new()).await.unwrap_err();
+        sink.fail_write = Some(0);
+        copy(&hybrid, &mut sink, Some(&store), options(policy), &Stop::new()).await.unwrap_err();
+        assert_eq!(store.saved.lock().unwrap().as_ref(), sink.own.as_ref(), "the mirror is brought up");
+        sink.fail_write = None;
+        copy(&hybrid, &mut sink, Some(&store), options(policy), &Stop::new()).await.unwrap();
+        assert_eq!(sink.committed, (0..1000).collect::<Vec<_>>());
+
+        sink.own.as_mut().unwrap().epoch -= 1;
+        let ahead = copy(&hybrid, &mut sink, Some(&store), options(policy), &Stop::new()).await.unwrap_err();
+        assert_eq!(
+            ahead.to_string(),
+            "the checkpoint doesn't fit: the last commit was 10 in the checkpoint, now 9 in the sink"
+        );
+    }
+
+    fn ids_of(folder: &Path) -> Vec<i64> {
+        let mut ids = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if name.starts_with(['.', '_']) {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.starts_with("id\n") && text.ends_with('\n'), "{name} isn't whole");
+            ids.extend(text.lines().skip(1).map(|line| line.parse::<i64>().unwrap()));
+        }
+        ids.sort_unstable();
+        ids
+    }
+
+    /// A run that is dropped at any moment, again and again, loses nothing and shows whole files only.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn runs_that_are_dropped_at_any_moment_lose_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, path) = (dir.path().join("out"), dir.path().join("job.json"));
+        let hybrid = HybridSource::builder()
+            .source(sequence("a", 0..20_000))
+            .source(sequence("b", 20_000..40_000))
+            .build()
+            .unwrap();
+        let mut last = Vec::new();
+        for patience_ms in (1..).map(|run| 3 * run) {
+            let store = FileCheckpointStore::open(&path).unwrap();
+            let target = folder.to_str().unwrap();
+            let mut sink = FolderSink::builder(FolderFormat::Csv, target).job("j").roll_bytes(20_000).build().unwrap();
+            let policy = CommitPolicy::copy().with_bytes(Some(40_000));
+            let stop = Stop::new();
+            let run = copy(&hybrid, &mut sink, Some(&store), options(policy), &stop);
+            let ended = tokio::time::timeout(Duration::from_millis(patience_ms), run).await;
+            drop(sink);
+            let seen = ids_of(&folder);
+            let mut distinct = seen.clone();
+            distinct.dedup();
+            assert!(last.iter().all(|id| distinct.binary_search(id).is_ok()), "what was seen stays");
+            last = distinct;
+            if let Ok(summary) = ended {
+                assert!(summary.unwrap().checkpoint.is_done());
+                break;
+            }
+        }
+        assert_eq!(last, (0..40_000).collect::<Vec<_>>());
+    }
+}

@@ -174,7 +174,9 @@ impl Progress {
 impl SourceProgress {
     fn update(&self, state: &SourceState) {
         let done = match &state.splits {
-            Splits::SideBySide(splits) => splits.values().map(|split| split.position - split.start.min(split.position)).sum(),
+            Splits::SideBySide(splits) => {
+                splits.values().map(|split| split.position - split.start.min(split.position)).sum()
+            }
             Splits::OneByOne { list, done, current } => {
                 let from = self.num_counted.swap(*done, Ordering::Relaxed);
                 let sizes = (from..*done).filter_map(|index| list.get(index)?.identity.size);
@@ -217,7 +219,8 @@ fn total(state: &SourceState) -> (Option<u64>, ProgressUnit) {
 /// bytes of a file that isn't compressed; other files count when they are done.
 fn bytes_of(split: &SplitState, state: &SourceState) -> u64 {
     let name = split.id.as_str();
-    let compressed = state.options.contains_key("compression") || [".gz", ".zst"].iter().any(|suffix| name.ends_with(suffix));
+    let compressed =
+        state.options.contains_key("compression") || [".gz", ".zst"].iter().any(|suffix| name.ends_with(suffix));
     let by_bytes = matches!(state.options.get("format").map(String::as_str), Some("csv" | "json" | "raw"));
     if by_bytes && !compressed { split.position.min(split.identity.size.unwrap_or(0)) } else { 0 }
 }

@@ -83,7 +83,9 @@ impl FromStr for FolderFormat {
             #[cfg(feature = "parquet")]
             "parquet" => Ok(Self::Parquet),
             #[cfg(not(feature = "parquet"))]
-            "parquet" => Err(Error::Unsupported("this build writes no Parquet: build it with feature `parquet`".into())),
+            "parquet" => {
+                Err(Error::Unsupported("this build writes no Parquet: build it with feature `parquet`".into()))
+            }
             "delta" => Err(Error::Unsupported("writing delta is not in this version".into())),
             _ => Err(Error::option("sink.format", format!("'{text}' is none of csv, json, arrow, parquet"))),
         }
@@ -384,7 +386,8 @@ mod tests {
                 #[cfg(feature = "parquet")]
                 FolderFormat::Parquet => {
                     let file = File::open(path).unwrap();
-                    let reader = ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+                    let reader =
+                        ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
                     reader.build().unwrap().map(Result::unwrap).collect()
                 }
             };

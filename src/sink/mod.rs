@@ -41,9 +41,7 @@ use arrow::array::{Array, RecordBatch};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-pub use folder::{
-    DEFAULT_FOLDER_MEMORY_BYTES, DEFAULT_ROLL_BYTES, FolderFormat, FolderSink, FolderSinkBuilder,
-};
+pub use folder::{DEFAULT_FOLDER_MEMORY_BYTES, DEFAULT_ROLL_BYTES, FolderFormat, FolderSink, FolderSinkBuilder};
 #[cfg(feature = "parquet")]
 pub use parquet::{DEFAULT_PARQUET_MEMORY_BYTES, DEFAULT_ROW_GROUP_ROWS, ParquetCompression, ParquetOptions};
 pub use writer::{DEFAULT_WRITER_MEMORY_BYTES, StreamFormat, WriterSink, WriterSinkBuilder};

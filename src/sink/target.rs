@@ -172,8 +172,8 @@ fn check_owner(folder: &Path, job_path: &Path, job: &str, suffix: &str) -> Resul
         }
         Err(e) => return Err(Error::io(job_path.display(), "cannot read", e)),
     };
-    let doc: JobDoc = serde_json::from_slice(&json)
-        .map_err(|e| refused(format!("its _segue/job.json can't be read: {e}")))?;
+    let doc: JobDoc =
+        serde_json::from_slice(&json).map_err(|e| refused(format!("its _segue/job.json can't be read: {e}")))?;
     if doc.version > JOB_VERSION {
         return Err(refused(format!("it was written by a newer version of segue (format {})", doc.version)));
     }
@@ -181,7 +181,11 @@ fn check_owner(folder: &Path, job_path: &Path, job: &str, suffix: &str) -> Resul
         return Err(refused(format!("it belongs to the job '{}', not to '{job}'", doc.job)));
     }
     if doc.format != suffix {
-        return Err(Error::Incompatible { what: "the format of the sink".into(), stored: doc.format, now: suffix.into() });
+        return Err(Error::Incompatible {
+            what: "the format of the sink".into(),
+            stored: doc.format,
+            now: suffix.into(),
+        });
     }
     Ok(true)
 }

@@ -311,7 +311,8 @@ mod tests {
             assert_eq!(String::from_utf8(written(format, header, &[]).await).unwrap(), empty, "{format}");
         }
         let stream = written(StreamFormat::Arrow, Header::Written, &batches).await;
-        let back: Vec<RecordBatch> = StreamReader::try_new(stream.as_slice(), None).unwrap().map(Result::unwrap).collect();
+        let back: Vec<RecordBatch> =
+            StreamReader::try_new(stream.as_slice(), None).unwrap().map(Result::unwrap).collect();
         assert_eq!(back, batches);
         let stream = written(StreamFormat::Arrow, Header::Written, &[]).await;
         assert_eq!(StreamReader::try_new(stream.as_slice(), None).unwrap().count(), 0);

@@ -85,10 +85,8 @@ impl Encoder for TableEncoder {
 
     fn rows(&mut self, batch: &RecordBatch, from: usize, _full_bytes: usize, out: &mut Vec<u8>) -> Result<usize> {
         let columns = unpack(batch)?;
-        let cells: Vec<Vec<String>> = columns
-            .iter()
-            .map(|column| (from..batch.num_rows()).map(|row| cell(column, row)).collect())
-            .collect();
+        let cells: Vec<Vec<String>> =
+            columns.iter().map(|column| (from..batch.num_rows()).map(|row| cell(column, row)).collect()).collect();
         if self.widths.is_empty() {
             self.write_header(&cells, out);
         }

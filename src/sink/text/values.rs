@@ -560,7 +560,12 @@ fn push_time(value: i64, ticks: Ticks, out: &mut Vec<u8>) {
     if value < 0 {
         out.push(b'-');
     }
-    push_clock(value.unsigned_abs() / ticks.per_second as u64, value.unsigned_abs() % ticks.per_second as u64, ticks, out);
+    push_clock(
+        value.unsigned_abs() / ticks.per_second as u64,
+        value.unsigned_abs() % ticks.per_second as u64,
+        ticks,
+        out,
+    );
 }
 
 fn push_clock(seconds: u64, fraction: u64, ticks: Ticks, out: &mut Vec<u8>) {
@@ -602,12 +607,12 @@ fn push_base64(bytes: &[u8], out: &mut Vec<u8>) {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use arrow::array::builder::{Int32Builder, MapBuilder, StringBuilder};
     use arrow::array::{
         BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, DurationSecondArray, Float32Array,
         Float64Array, Int8Array, Int32Array, Int64Array, ListArray, RecordBatch, StructArray, Time32SecondArray,
         Time64MicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, UInt64Array,
     };
-    use arrow::array::builder::{Int32Builder, MapBuilder, StringBuilder};
     use arrow::datatypes::Schema;
     use proptest::prelude::*;
 
@@ -671,8 +676,18 @@ pub(super) mod tests {
             Arc::new(Int64Array::from(vec![Some(i64::MIN), Some(i64::MAX), None])),
             Arc::new(Float32Array::from(vec![Some(0.1), Some(f32::NAN), None])),
             Arc::new(Float64Array::from(vec![Some(1.0), Some(f64::NEG_INFINITY), None])),
-            typed(Arc::new(Decimal128Array::from(vec![Some(12_345), Some(-5), None]).with_precision_and_scale(10, 2).unwrap()), "price"),
-            typed(Arc::new(Decimal128Array::from(vec![Some(1), Some(-12_345), None]).with_precision_and_scale(38, 3).unwrap()), "wide"),
+            typed(
+                Arc::new(
+                    Decimal128Array::from(vec![Some(12_345), Some(-5), None]).with_precision_and_scale(10, 2).unwrap(),
+                ),
+                "price",
+            ),
+            typed(
+                Arc::new(
+                    Decimal128Array::from(vec![Some(1), Some(-12_345), None]).with_precision_and_scale(38, 3).unwrap(),
+                ),
+                "wide",
+            ),
             Arc::new(StringArray::from(vec![Some("say \"hi\",\n\u{1}ü"), Some(""), None])),
             Arc::new(BinaryArray::from(vec![Some(&b"\xff\x00"[..]), Some(&b""[..]), None])),
             Arc::new(Date32Array::from(vec![Some(19_584), Some(-1), None])),
@@ -766,7 +781,10 @@ pub(super) mod tests {
         assert_eq!(text(|out| push_stamp(-1, nanos, Zone::Utc, out)), "1969-12-31 23:59:59.999999999Z");
         assert_eq!(text(|out| push_stamp(i64::MIN, nanos, Zone::Local, out)), "1677-09-21 00:12:43.145224192");
         let seconds = Ticks { per_second: 1, digits: 0 };
-        assert_eq!(text(|out| push_stamp(i64::MAX, seconds, Zone::Local, out)).len(), "+292277026596-12-04 15:30:07".len());
+        assert_eq!(
+            text(|out| push_stamp(i64::MAX, seconds, Zone::Local, out)).len(),
+            "+292277026596-12-04 15:30:07".len()
+        );
         assert_eq!(text(|out| push_time(90_000, seconds, out)), "25:00:00");
     }
 

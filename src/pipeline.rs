@@ -449,10 +449,8 @@ mod tests {
             if self.keeps_checkpoint {
                 self.own = Some(checkpoint.clone());
             }
-            if let Some((epoch, stop)) = &self.stop_at {
-                if *epoch == checkpoint.epoch {
-                    stop.request();
-                }
+            if let Some((_, stop)) = self.stop_at.as_ref().filter(|(epoch, _)| *epoch == checkpoint.epoch) {
+                stop.request();
             }
             async { Ok(()) }.boxed()
         }

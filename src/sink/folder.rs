@@ -262,7 +262,7 @@ impl FolderOutput {
         let text = |encoder, file| TextPart::try_new(path.clone(), file, encoder, schema);
         let part: Box<dyn Part> = match self.options.format {
             FolderFormat::Csv => Box::new(text(Box::new(CsvEncoder::new(self.options.header)), file)?),
-            FolderFormat::Json => Box::new(text(Box::new(JsonEncoder::default()), file)?),
+            FolderFormat::Json => Box::new(text(Box::<JsonEncoder>::default(), file)?),
             FolderFormat::Arrow => Box::new(ArrowPart::try_new(path, file, schema)?),
             #[cfg(feature = "parquet")]
             FolderFormat::Parquet => {

@@ -135,11 +135,12 @@ impl Unpublished {
 
 impl Drop for Unpublished {
     fn drop(&mut self) {
-        if !self.is_published {
-            if let Err(error) = fs::remove_file(&self.hidden) {
-                // The next run removes it.
-                tracing::debug!(path = %self.hidden.display(), %error, "an unfinished file stays");
-            }
+        if self.is_published {
+            return;
+        }
+        if let Err(error) = fs::remove_file(&self.hidden) {
+            // The next run removes it.
+            tracing::debug!(path = %self.hidden.display(), %error, "an unfinished file stays");
         }
     }
 }

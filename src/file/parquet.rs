@@ -486,3 +486,349 @@ fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     }
     requests
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, ListBuilder, Int32Builder, StringArray};
+    use arrow::compute::concat_batches;
+    use arrow::datatypes::Int64Type;
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+    use object_store::{ObjectStore, ObjectStoreExt};
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::checkpoint::SourceState;
+    use crate::ordered::DecodePool;
+    use crate::schema::{Mapping, format_schema, parse_schema};
+    use crate::source::Source;
+
+    /// Rows whose every value tells its row, with nulls, repeated texts and lists.
+    fn table(rows: Range<i64>) -> RecordBatch {
+        let mut lists = ListBuilder::new(Int32Builder::new());
+        for row in rows.clone() {
+            for element in 0..row % 4 {
+                lists.values().append_value((row + element) as i32);
+            }
+            lists.append(row % 7 != 0);
+        }
+        let columns: [(&str, ArrayRef); 5] = [
+            ("id", Arc::new(Int64Array::from_iter_values(rows.clone()))),
+            ("d", Arc::new(rows.clone().map(|row| (row % 5 != 0).then_some(row as f64 / 3.0)).collect::<Float64Array>())),
+            ("word", Arc::new(rows.clone().map(|row| Some(["alpha", "beta", "gamma"][row as usize % 3])).collect::<StringArray>())),
+            ("text", Arc::new(rows.map(|row| Some(format!("row {row} of many"))).collect::<StringArray>())),
+            ("list", Arc::new(lists.finish())),
+        ];
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap()
+    }
+
+    fn properties(group_rows: usize, with_index: bool) -> WriterProperties {
+        let properties: WriterPropertiesBuilder = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(group_rows))
+            .set_data_page_row_count_limit(1000)
+            .set_write_batch_size(500)
+            .set_compression(Compression::ZSTD(ZstdLevel::default()));
+        match with_index {
+            true => properties.build(),
+            false => properties.set_offset_index_disabled(true).set_statistics_enabled(EnabledStatistics::Chunk).build(),
+        }
+    }
+
+    fn written(batches: &[RecordBatch], properties: WriterProperties) -> Bytes {
+        let mut file = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut file, batches[0].schema(), Some(properties)).unwrap();
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        writer.close().unwrap();
+        file.into()
+    }
+
+    async fn store(files: &[(&str, Bytes)]) -> Arc<dyn ObjectStore> {
+        let store = InMemory::new();
+        for (name, bytes) in files {
+            store.put(&Path::from(*name), bytes.clone().into()).await.unwrap();
+        }
+        Arc::new(store)
+    }
+
+    async fn source(store: &Arc<dyn ObjectStore>, schema: Option<&str>) -> Result<FileSource> {
+        let builder = FileSource::builder("in").store(Arc::clone(store)).name("0");
+        match schema {
+            Some(schema) => builder.schema(Arc::new(parse_schema(schema)?)).build().await,
+            None => builder.build().await,
+        }
+    }
+
+    /// How to read.
+    #[derive(Debug, Clone, Copy)]
+    struct How {
+        threads: usize,
+        memory: usize,
+        batch_rows: usize,
+    }
+
+    const USUAL: How = How { threads: 2, memory: 64 << 20, batch_rows: 8192 };
+
+    fn request(columns: SchemaRef, how: How) -> ReadRequest {
+        ReadRequest {
+            budget: Budget::new(how.memory),
+            pool: DecodePool::new(how.threads).unwrap(),
+            ..ReadRequest::new(columns).unwrap().with_batch_rows(how.batch_rows)
+        }
+    }
+
+    /// Reads on from a state, which takes every advance.
+    async fn read_on(source: &FileSource, state: &mut SourceState, request: ReadRequest) -> Result<RecordBatch> {
+        let (schema, batch_rows, budget) = (request.schema(), request.batch_rows, request.budget.clone());
+        let mut stream = source.open(state, request)?;
+        let mut batches = Vec::new();
+        while let Some(item) = stream.next().await {
+            let item = item?;
+            assert!(item.num_rows() <= batch_rows);
+            for row in [0, item.num_rows().saturating_sub(1)].into_iter().filter(|&row| row < item.num_rows()) {
+                assert_eq!(item.rows().position(row), Some(item.advances()[0].from + row as u64));
+            }
+            state.apply(item.advances(), item.num_rows() as u64).unwrap();
+            batches.push(item.into_batch());
+        }
+        drop(stream);
+        assert_eq!(budget.used_bytes(), 0);
+        assert!(state.is_done());
+        Ok(concat_batches(&schema, &batches).unwrap())
+    }
+
+    async fn read(store: &Arc<dyn ObjectStore>, schema: Option<&str>, how: How) -> Result<RecordBatch> {
+        let source = source(store, schema).await?;
+        let mut state = source.resolve(None, None).await?;
+        read_on(&source, &mut state, request(source.schema(), how)).await
+    }
+
+    #[tokio::test]
+    async fn row_groups_come_in_order_with_any_number_of_threads_and_any_memory() {
+        let rows = table(0..40_000);
+        for with_index in [true, false] {
+            // Groups that are small, groups that must be cut, and one for all.
+            for group_rows in [1_500, 17_000, 40_000] {
+                let store = store(&[("in/a.parquet", written(&[rows.clone()], properties(group_rows, with_index)))]).await;
+                for (threads, memory) in [(1, 64 << 20), (2, 64 << 20), (3, 3 << 20), (8, 4 << 20)] {
+                    let got = read(&store, None, How { threads, memory, batch_rows: 1024 }).await.unwrap();
+                    assert_eq!(got, rows, "index {with_index}, groups of {group_rows}, {threads} threads, {memory} bytes");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn reading_goes_on_at_any_row() {
+        let rows = table(0..9_000);
+        for with_index in [true, false] {
+            let store = store(&[("in/a.parquet", written(&[rows.clone()], properties(4_000, with_index)))]).await;
+            let source = source(&store, None).await.unwrap();
+            for position in [0, 1, 999, 1_000, 3_999, 4_000, 4_001, 7_777, 8_999, 9_000] {
+                for memory in [64 << 20, 400 << 10] {
+                    let mut state = source.resolve(None, None).await.unwrap();
+                    state.apply(&[Advance::new("a.parquet".into(), 0, position)], position).unwrap();
+                    let request = request(source.schema(), How { memory, batch_rows: 700, ..USUAL });
+                    let got = read_on(&source, &mut state, request).await.unwrap();
+                    assert_eq!(got, rows.slice(position as usize, 9_000 - position as usize), "from {position}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_column_is_null_in_the_file_that_lacks_it_and_there_only() {
+        let rows = table(0..300);
+        let without = rows.project(&[2, 0]).unwrap();
+        let files = [rows.clone(), without, rows.clone()].map(|batch| written(&[batch], properties(100, true)));
+        let store = store(&[("in/1.parquet", files[0].clone()), ("in/2.parquet", files[1].clone()), ("in/10.parquet", files[2].clone())]).await;
+        let got = read(&store, Some("word STRING, gone INT, d DOUBLE, id BIGINT NOT NULL"), USUAL).await.unwrap();
+        assert_eq!(got.num_rows(), 900);
+        let nulls = |column: usize, file: usize| got.column(column).slice(300 * file, 300).null_count();
+        assert_eq!([nulls(2, 0), nulls(2, 1), nulls(2, 2)], [60, 300, 60]);
+        assert_eq!([nulls(1, 0), nulls(3, 1), nulls(0, 1)], [300, 0, 0]);
+        assert_eq!(got.column(3).slice(300, 300).as_primitive::<Int64Type>().value(7), 7);
+    }
+
+    #[tokio::test]
+    async fn only_what_is_asked_for_is_read_and_in_the_order_asked_for() {
+        let rows = table(0..5_000);
+        let store = store(&[("in/a.parquet", written(&[rows.clone()], properties(2_000, true)))]).await;
+        let source = source(&store, None).await.unwrap();
+        for columns in [vec![4, 0], vec![3], vec![]] {
+            let mut state = source.resolve(None, None).await.unwrap();
+            let wanted = Arc::new(source.schema().project(&columns).unwrap());
+            let got = read_on(&source, &mut state, request(wanted, USUAL)).await.unwrap();
+            assert_eq!(got, rows.project(&columns).unwrap());
+        }
+        let got = read(&store, Some("id INT, d DOUBLE"), USUAL).await.unwrap();
+        assert_eq!(format_schema(&got.schema()), "id INT, d DOUBLE");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_an_error_with_its_place() {
+        let rows = table(0..300);
+        let store = store(&[("in/a.parquet", written(&[rows], properties(100, true)))]).await;
+        let error = read(&store, Some("word INT"), USUAL).await.unwrap_err();
+        assert_eq!(error.to_string(), "column word: INT (the schema) and STRING (in/a.parquet) can't be unified");
+        let error = read(&store, Some("nothing INT, no STRING"), USUAL).await.unwrap_err();
+        assert_eq!(error.to_string(), "in/a.parquet: it has none of the columns nothing, no");
+        let error = read(&store, Some("id TINYINT"), USUAL).await.unwrap_err();
+        assert_eq!(error.to_string(), "in/a.parquet row 128, column id: '128' is out of range for TINYINT");
+        let error = read(&store, Some("d DOUBLE NOT NULL"), USUAL).await.unwrap_err();
+        assert_eq!(error.to_string(), "in/a.parquet row 0, column d: null in a NOT NULL column (DOUBLE)");
+        let strict = Mapping { on_extra: OnExtra::Fail, ..Mapping::default() };
+        let schema = Arc::new(parse_schema("id BIGINT").unwrap());
+        let source = FileSource::builder("in").store(store).schema(schema).mapping(strict).build().await.unwrap();
+        let mut state = source.resolve(None, None).await.unwrap();
+        let error = read_on(&source, &mut state, request(source.schema(), USUAL)).await.unwrap_err();
+        assert_eq!(error.to_string(), "in/a.parquet: column d isn't in the schema, and schema.extra-column is fail");
+    }
+
+    #[tokio::test]
+    async fn files_without_rows_are_finished() {
+        let empty = written(&[table(0..0)], properties(100, true));
+        let files = [("in/1.parquet", empty.clone()), ("in/2.parquet", written(&[table(0..3)], properties(2, true))), ("in/3.parquet", empty)];
+        let store = store(&files).await;
+        assert_eq!(read(&store, None, USUAL).await.unwrap(), table(0..3));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_parquet_is_said() {
+        let whole = written(&[table(0..3_000)], properties(1_000, true));
+        let len = whole.len();
+        for cut in [0, 1, 8, 11, 12, 500, len / 2, len - 500, len - 8, len - 1] {
+            let store = store(&[("in/a.parquet", whole.slice(..cut))]).await;
+            let error = read(&store, Some("id BIGINT"), USUAL).await.unwrap_err();
+            assert!(matches!(&error, Error::BadFile { path, .. } if path == "in/a.parquet"), "cut at {cut}: {error}");
+        }
+        let csv = store(&[("in/a.parquet", Bytes::from_static(b"id,d\n1,2\n3,4\n5,6\n"))]).await;
+        let error = read(&csv, None, USUAL).await.unwrap_err();
+        assert_eq!(error.to_string(), "in/a.parquet: not a Parquet file, or truncated: it doesn't end with PAR1");
+        // The footer claims more than there is.
+        let mut claims = whole.to_vec();
+        claims[len - 5] = 0x7f;
+        let error = read(&store(&[("in/a.parquet", claims.into())]).await, None, USUAL).await.unwrap_err();
+        assert!(error.to_string().contains("its footer claims"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn damaged_pages_end_the_reading_behind_what_is_whole() {
+        let mut file = written(&[table(0..3_000)], properties(1_000, true)).to_vec();
+        let parquet = load_bytes(file.clone().into());
+        let all = parquet.project(&[0, 1, 2, 3, 4]);
+        let second = parquet.stored_ranges(1, &all)[0].clone();
+        file[second.start as usize + 1..second.end as usize].fill(0xee);
+        let store = store(&[("in/a.parquet", file.into())]).await;
+        let source = source(&store, None).await.unwrap();
+        let state = source.resolve(None, None).await.unwrap();
+        let mut stream = source.open(&state, request(source.schema(), USUAL)).unwrap();
+        assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 1_000);
+        let error = stream.next().await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::BadFile { .. } | Error::Worker { .. }), "{error}");
+        assert!(stream.next().await.is_none());
+    }
+
+    fn load_bytes(file: Bytes) -> ParquetFile {
+        let len = file.len() as u64;
+        let mut decoder = FooterDecoder::try_new(len, file.clone()).unwrap();
+        let Footer::Whole(parquet) = decoder.decode().unwrap() else { panic!("all bytes are there") };
+        let mut decoder = FooterDecoder::with_offset_index(&parquet, len).unwrap();
+        decoder.push(vec![0..len], vec![file]).unwrap();
+        let Footer::Whole(parquet) = decoder.decode().unwrap() else { panic!("all bytes are there") };
+        parquet
+    }
+
+    #[test]
+    fn a_group_is_cut_where_pages_of_the_widest_column_begin() {
+        let parquet = load_bytes(written(&[table(0..10_000)], properties(10_000, true)));
+        let all = parquet.project(&[0]);
+        let mut units = Vec::new();
+        let mut from = 0;
+        while from < 10_000 {
+            let unit = parquet.cut(0, &all, from, 2_700);
+            from = unit.rows.end;
+            units.push(unit.rows);
+        }
+        assert_eq!(units, [0..2_000, 2_000..4_000, 4_000..6_000, 6_000..10_000]);
+        assert_eq!(parquet.cut(0, &all, 0, 10).rows, 0..1_000, "never less than a page");
+        assert_eq!(parquet.cut(0, &all, 1_500, 10).rows, 1_500..2_000);
+        let all = parquet.project(&[0, 1, 2, 3, 4]);
+        let part = parquet.cost(&Unit { group: 0, rows: 0..1_000 }, &all);
+        let whole = parquet.cost(&Unit { group: 0, rows: 0..10_000 }, &all);
+        assert!(part.stored < whole.stored && part.decoded.abs_diff(whole.decoded / 10) < 10, "{part:?} of {whole:?}");
+        let actual = table(0..10_000).get_array_memory_size() as u64;
+        assert!(whole.decoded > actual / 2 && whole.decoded < actual * 2, "{whole:?} for {actual}");
+    }
+
+    #[test]
+    fn without_an_index_a_group_is_not_cut() {
+        let parquet = load_bytes(written(&[table(0..10_000)], properties(10_000, false)));
+        assert!(!parquet.has_offset_index());
+        let id = parquet.project(&[0]);
+        assert_eq!(parquet.cut(0, &id, 100, 10).rows, 100..10_000);
+    }
+
+    #[tokio::test]
+    async fn pages_larger_than_the_budget_are_an_error_before_they_are_memory() {
+        let text: StringArray = (0..2_000).map(|row| Some(format!("{row:0500}"))).collect();
+        let batch = RecordBatch::try_from_iter([("text", Arc::new(text) as ArrayRef)]).unwrap();
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_offset_index_disabled(true)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .build();
+        let store = store(&[("in/a.parquet", written(&[batch.clone()], properties))]).await;
+        let error = read(&store, None, How { memory: 400 << 10, ..USUAL }).await.unwrap_err();
+        let Error::Memory { place, needed_bytes, allowed_bytes } = &error else { panic!("{error}") };
+        assert_eq!((place.as_str(), *allowed_bytes), ("in/a.parquet, row group 0: its open pages", 400 << 10));
+        assert!(*needed_bytes > 400 << 10);
+        assert_eq!(read(&store, None, How { memory: 2 << 20, ..USUAL }).await.unwrap(), batch);
+    }
+
+    #[tokio::test]
+    async fn dropping_the_stream_gives_everything_back() {
+        let rows = table(0..40_000);
+        for with_index in [true, false] {
+            let store = store(&[("in/a.parquet", written(&[rows.clone()], properties(40_000, with_index)))]).await;
+            let source = source(&store, None).await.unwrap();
+            let state = source.resolve(None, None).await.unwrap();
+            let request = request(source.schema(), How { memory: 3 << 20, batch_rows: 100, threads: 2 });
+            let budget = request.budget.clone();
+            let mut stream = source.open(&state, request).unwrap();
+            assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
+            drop(stream);
+            // Tasks and threads end by themselves, and with them goes what they hold.
+            while budget.used_bytes() > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_schema_is_that_of_the_writer_without_its_notes() {
+        let batch = table(0..3);
+        let noted = batch.schema().as_ref().clone().with_metadata([("pandas".to_owned(), "{}".to_owned())].into());
+        let batch = batch.with_schema(Arc::new(noted)).unwrap();
+        let store = store(&[("in/a.parquet", written(&[batch], properties(10, true)))]).await;
+        let source = source(&store, None).await.unwrap();
+        assert_eq!(format_schema(&source.schema()), "id BIGINT, d DOUBLE, word STRING, text STRING, list ARRAY<INT>");
+        assert!(source.schema().metadata().is_empty());
+        let twice = RecordBatch::try_from_iter([("a", Arc::new(Int32Array::from(vec![1])) as ArrayRef), ("a", Arc::new(Int32Array::from(vec![2])))]).unwrap();
+        let store = self::store(&[("in/a.parquet", written(&[twice], properties(10, true)))]).await;
+        let error = self::source(&store, None).await.unwrap_err();
+        assert_eq!(error.to_string(), "in/a.parquet: it has two columns a");
+    }
+
+    #[test]
+    fn near_ranges_are_one_request_and_large_ones_are_not() {
+        assert_eq!(merged(&[30..40, 0..10, 10..20]), [0..40]);
+        let far = MERGE_GAP_BYTES + 11;
+        assert_eq!(merged(&[0..10, far..far + 5]), [0..10, far..far + 5]);
+        assert_eq!(merged(&[0..MERGED_BYTES, MERGED_BYTES..MERGED_BYTES + 5]), [0..MERGED_BYTES, MERGED_BYTES..MERGED_BYTES + 5]);
+        assert_eq!(merged(&[0..MERGED_BYTES, 5..MERGED_BYTES + 5, 7..9]), [0..MERGED_BYTES + 5]);
+    }
+}

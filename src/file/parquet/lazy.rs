@@ -332,11 +332,26 @@ impl PageSizes {
     }
 
     fn note(self, column: &mut Column) {
+        column.page_bytes = self.plain;
         if self.is_dictionary {
-            // Once as it is written, once as values.
-            column.dictionary_bytes = 2 * self.plain;
-        } else {
-            column.page_bytes = self.plain;
+            // It stays, as values: those of text with an offset each.
+            column.dictionary_bytes = self.plain + self.plain / 4;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sizes_of_a_page_are_read_from_its_header() {
+        // A dictionary page of 300 bytes, 128 as stored; then the next field of the header.
+        let header = [0x15, 0x04, 0x15, 0xd8, 0x04, 0x15, 0x80, 0x02, 0x2c];
+        let sizes = PageSizes { is_dictionary: true, plain: 300, stored: 128 };
+        assert_eq!(PageSizes::parse(&header), Some(sizes));
+        for no_header in [&header[..7], &[0x15, 0x05], &[0x16, 0x04], &[0x15, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], &[]] {
+            assert_eq!(PageSizes::parse(no_header), None);
         }
     }
 }

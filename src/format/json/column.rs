@@ -1,0 +1,382 @@
+//! One column of JSON values: scalars by the rules that all text has, and ARRAY, ROW and MAP of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, LargeListArray, ListArray, MapArray, NullBufferBuilder, StructArray};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
+use arrow::error::ArrowError;
+
+use super::JsonOptions;
+use super::keys::Members;
+use super::scan::{Kind, Scanner, Slot, Syntax, unescape};
+use crate::error::{Error, Result, quoted};
+use crate::schema::{ColumnBuilder, ValueFault, ValueOptions, type_name};
+
+/// Why a value can't stand in a column.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ColumnFault {
+    /// Where in the column, if it is nested: `.b[2]`.
+    pub(super) path: String,
+    pub(super) message: String,
+    pub(super) hint: Option<&'static str>,
+}
+
+impl ColumnFault {
+    fn new(message: impl Into<String>) -> Self {
+        Self { path: String::new(), message: message.into(), hint: None }
+    }
+
+    fn below(mut self, step: &str) -> Self {
+        self.path.insert_str(0, step);
+        self
+    }
+}
+
+/// A value was passed once before it comes here, so this is no more than a second line of defence.
+impl From<Syntax> for ColumnFault {
+    fn from(syntax: Syntax) -> Self {
+        Self::new(syntax.message)
+    }
+}
+
+/// Collects the values of one column.
+#[derive(Debug)]
+pub(super) struct Column {
+    field: Field,
+    fail_on_missing: bool,
+    values: Values,
+}
+
+#[derive(Debug)]
+enum Values {
+    Scalar(Scalar),
+    List(List),
+    Row(Row),
+    Map(Map),
+}
+
+impl Column {
+    /// Prepares a column for about `rows` rows.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for a type that JSON can't become.
+    pub(super) fn try_new(field: &Field, options: &JsonOptions, rows: usize) -> Result<Self> {
+        let values = match field.data_type() {
+            DataType::List(item) | DataType::LargeList(item) => Values::List(List {
+                item_field: Arc::clone(item),
+                item: Box::new(Self::try_new(item, options, rows)?),
+                is_large: matches!(field.data_type(), DataType::LargeList(_)),
+                shape: Shape::new(rows),
+            }),
+            DataType::Struct(fields) => {
+                let names = fields.iter().map(|field| field.name().clone()).collect();
+                let columns = fields.iter().map(|field| Self::try_new(field, options, rows));
+                Values::Row(Row {
+                    fields: fields.clone(),
+                    columns: columns.collect::<Result<_>>()?,
+                    members: Members::new(names, options.case_insensitive_names),
+                    nulls: NullBufferBuilder::new(rows),
+                })
+            }
+            DataType::Map(entries, sorted) => {
+                let DataType::Struct(pair) = entries.data_type() else { return Err(unsupported(field)) };
+                let [key, value] = pair.as_ref() else { return Err(unsupported(field)) };
+                // A key of JSON is always text.
+                let coerce = JsonOptions { coerce: true, ..*options };
+                Values::Map(Map {
+                    entries: Arc::clone(entries),
+                    pair: pair.clone(),
+                    keys: Box::new(Self::try_new(key, &coerce, rows)?),
+                    values: Box::new(Self::try_new(value, options, rows)?),
+                    sorted: *sorted,
+                    shape: Shape::new(rows),
+                })
+            }
+            _ => Values::Scalar(Scalar::try_new(field, options, rows)?),
+        };
+        Ok(Self { field: field.clone(), fail_on_missing: options.fail_on_missing_field, values })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.field.name()
+    }
+
+    /// Adds a value of `text`. After a fault the column is of no further use.
+    pub(super) fn push(&mut self, text: &str, slot: Slot) -> Result<(), ColumnFault> {
+        if matches!(slot.kind, Kind::Null | Kind::Missing) {
+            return self.push_nothing(slot.kind);
+        }
+        match (&mut self.values, slot.kind) {
+            (Values::Scalar(scalar), _) => scalar.push(text, slot, &self.field),
+            (Values::List(list), Kind::Array) => list.push(text, slot),
+            (Values::Row(row), Kind::Object) => row.push(text, slot),
+            (Values::Map(map), Kind::Object) => map.push(text, slot),
+            (_, kind) => Err(ColumnFault::new(format!("{} is not a {}", kind.describe(), type_name(&self.field)))),
+        }
+    }
+
+    fn push_nothing(&mut self, kind: Kind) -> Result<(), ColumnFault> {
+        let missing = kind == Kind::Missing;
+        if missing && self.fail_on_missing {
+            let hint = Some("json.fail-on-missing-field=false reads a missing key as null");
+            return Err(ColumnFault { hint, ..ColumnFault::new("the key is missing") });
+        }
+        if !self.field.is_nullable() {
+            let what = if missing { "the key is missing" } else { "null" };
+            return Err(ColumnFault::new(format!("{what} in a NOT NULL column ({})", type_name(&self.field))));
+        }
+        self.push_null()
+    }
+
+    /// Adds a null, also where the column has none: below a null ROW nobody sees it.
+    fn push_null(&mut self) -> Result<(), ColumnFault> {
+        match &mut self.values {
+            Values::Scalar(scalar) => {
+                scalar.builder.push_null().map_err(|fault| ColumnFault::new(fault.describe(b"null", &self.field)))
+            }
+            Values::List(List { shape, .. }) | Values::Map(Map { shape, .. }) => {
+                shape.push_null();
+                Ok(())
+            }
+            Values::Row(row) => {
+                row.nulls.append_null();
+                row.columns.iter_mut().try_for_each(Self::push_null)
+            }
+        }
+    }
+
+    /// Takes the column out, and begins the next one.
+    pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        Ok(match &mut self.values {
+            Values::Scalar(scalar) => scalar.builder.finish(),
+            Values::List(list) => {
+                let (ends, nulls) = list.shape.finish();
+                let (field, items) = (Arc::clone(&list.item_field), list.item.finish()?);
+                if list.is_large {
+                    Arc::new(LargeListArray::try_new(field, offsets(&ends)?, items, nulls)?)
+                } else {
+                    Arc::new(ListArray::try_new(field, offsets(&ends)?, items, nulls)?)
+                }
+            }
+            Values::Row(row) => {
+                let (len, nulls) = (row.nulls.len(), row.nulls.finish());
+                let columns = row.columns.iter_mut().map(Self::finish).collect::<Result<_, _>>()?;
+                Arc::new(StructArray::try_new_with_length(row.fields.clone(), columns, nulls, len)?)
+            }
+            Values::Map(map) => {
+                let (ends, nulls) = map.shape.finish();
+                let columns = vec![map.keys.finish()?, map.values.finish()?];
+                let entries = StructArray::try_new(map.pair.clone(), columns, None)?;
+                Arc::new(MapArray::try_new(Arc::clone(&map.entries), offsets(&ends)?, entries, nulls, map.sorted)?)
+            }
+        })
+    }
+}
+
+fn unsupported(field: &Field) -> Error {
+    Error::Schema(format!("column {}: {} can't be read from JSON", field.name(), type_name(field)))
+}
+
+/// Ends of lists as offsets.
+fn offsets<O: arrow::array::OffsetSizeTrait>(ends: &[usize]) -> Result<OffsetBuffer<O>, ArrowError> {
+    let too_long = || ArrowError::ComputeError("more elements in one batch than offsets can count".into());
+    let offsets = ends.iter().map(|&end| O::from_usize(end).ok_or_else(too_long));
+    let offsets: Vec<O> = std::iter::once(Ok(O::zero())).chain(offsets).collect::<Result<_, _>>()?;
+    Ok(OffsetBuffer::new(offsets.into()))
+}
+
+/// Which JSON values a type takes as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Text,
+    Boolean,
+    Integer,
+    Float,
+    Decimal,
+    /// Dates, times and bytes, which JSON can only write as strings.
+    Written,
+}
+
+#[derive(Debug)]
+struct Scalar {
+    builder: ColumnBuilder,
+    class: Class,
+    coerce: bool,
+    unescaped: String,
+}
+
+impl Scalar {
+    fn try_new(field: &Field, options: &JsonOptions, rows: usize) -> Result<Self> {
+        use DataType::*;
+        let class = match field.data_type() {
+            Utf8 | LargeUtf8 | Utf8View => Class::Text,
+            Boolean => Class::Boolean,
+            Float32 | Float64 => Class::Float,
+            Decimal128(..) | Decimal256(..) => Class::Decimal,
+            data_type if data_type.is_integer() => Class::Integer,
+            _ => Class::Written,
+        };
+        // Nulls below a null ROW must go in; the column itself looks at NOT NULL.
+        let nullable = field.clone().with_nullable(true);
+        let builder = ColumnBuilder::try_new(&nullable, ValueOptions::default(), rows)?;
+        Ok(Self { builder, class, coerce: options.coerce, unescaped: String::new() })
+    }
+
+    fn push(&mut self, text: &str, slot: Slot, field: &Field) -> Result<(), ColumnFault> {
+        let raw = slot.text(text);
+        let value = if slot.kind == Kind::Escaped {
+            self.unescaped.clear();
+            unescape(raw, &mut self.unescaped);
+            self.unescaped.as_str()
+        } else {
+            raw
+        };
+        if !self.takes(slot.kind, value) {
+            return Err(mismatch(slot.kind, value, field));
+        }
+        self.builder.push(value).map_err(|fault| ColumnFault::new(fault.describe(value.as_bytes(), field)))
+    }
+
+    fn takes(&self, kind: Kind, value: &str) -> bool {
+        match (kind, self.class) {
+            (Kind::Bool, Class::Boolean) => true,
+            (Kind::Number, Class::Integer | Class::Float | Class::Decimal) => true,
+            (Kind::String | Kind::Escaped, Class::Text | Class::Written | Class::Decimal) => true,
+            // As they are written, since JSON has no number for them.
+            (Kind::String, Class::Float) if matches!(value, "NaN" | "Infinity" | "-Infinity") => true,
+            (Kind::Bool | Kind::Number, Class::Text) => self.coerce,
+            (Kind::String | Kind::Escaped, _) => self.coerce,
+            _ => false,
+        }
+    }
+}
+
+/// A value of a kind that the type doesn't take.
+fn mismatch(kind: Kind, value: &str, field: &Field) -> ColumnFault {
+    let name = type_name(field);
+    match kind {
+        Kind::Array | Kind::Object => ColumnFault::new(format!("{} is not a {name}", kind.describe())),
+        Kind::String | Kind::Escaped => ColumnFault {
+            hint: Some("json.coerce=true reads numbers and booleans from strings"),
+            ..ColumnFault::new(format!("the string {} is not a {name}", quoted(value.as_bytes())))
+        },
+        Kind::Number if matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
+            ColumnFault {
+                hint: Some("json.coerce=true reads numbers as text"),
+                ..ColumnFault::new(format!("the number {} is not a {name}", quoted(value.as_bytes())))
+            }
+        }
+        _ => ColumnFault::new(ValueFault::NotA.describe(value.as_bytes(), field)),
+    }
+}
+
+/// Where each list ends among the elements, and which lists are null.
+#[derive(Debug)]
+struct Shape {
+    ends: Vec<usize>,
+    nulls: NullBufferBuilder,
+}
+
+impl Shape {
+    fn new(rows: usize) -> Self {
+        Self { ends: Vec::with_capacity(rows), nulls: NullBufferBuilder::new(rows) }
+    }
+
+    fn push(&mut self, len: usize) {
+        self.ends.push(self.ends.last().copied().unwrap_or(0) + len);
+        self.nulls.append_non_null();
+    }
+
+    fn push_null(&mut self) {
+        self.ends.push(self.ends.last().copied().unwrap_or(0));
+        self.nulls.append_null();
+    }
+
+    fn finish(&mut self) -> (Vec<usize>, Option<NullBuffer>) {
+        (std::mem::take(&mut self.ends), self.nulls.finish())
+    }
+}
+
+#[derive(Debug)]
+struct List {
+    item_field: FieldRef,
+    item: Box<Column>,
+    is_large: bool,
+    shape: Shape,
+}
+
+impl List {
+    fn push(&mut self, text: &str, slot: Slot) -> Result<(), ColumnFault> {
+        let mut len = 0;
+        second_look(text, slot).array(|scanner| {
+            let element = scanner.value(0)?;
+            self.item.push(text, element).map_err(|fault| fault.below(&format!("[{len}]")))?;
+            len += 1;
+            Ok::<(), ColumnFault>(())
+        })?;
+        self.shape.push(len);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Row {
+    fields: Fields,
+    columns: Vec<Column>,
+    members: Members,
+    nulls: NullBufferBuilder,
+}
+
+impl Row {
+    fn push(&mut self, text: &str, slot: Slot) -> Result<(), ColumnFault> {
+        let slots = self.members.read(&mut second_look(text, slot), text, 0)?;
+        for (column, &slot) in self.columns.iter_mut().zip(slots) {
+            column.push(text, slot).map_err(|fault| fault.below(&format!(".{}", column.name())))?;
+        }
+        self.nulls.append_non_null();
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Map {
+    entries: FieldRef,
+    pair: Fields,
+    keys: Box<Column>,
+    values: Box<Column>,
+    sorted: bool,
+    shape: Shape,
+}
+
+impl Map {
+    fn push(&mut self, text: &str, slot: Slot) -> Result<(), ColumnFault> {
+        let mut members: Vec<(Slot, Slot)> = Vec::new();
+        let mut known: HashMap<String, usize> = HashMap::new();
+        second_look(text, slot).object(|scanner, key| {
+            let value = scanner.value(0)?;
+            let mut name = String::new();
+            unescape(key.text(text), &mut name);
+            // The last value of a key counts, as everywhere.
+            let index = *known.entry(name).or_insert(members.len());
+            match members.get_mut(index) {
+                Some(member) => member.1 = value,
+                None => members.push((key, value)),
+            }
+            Ok::<(), ColumnFault>(())
+        })?;
+        for &(key, value) in &members {
+            let step = || format!("[{}]", quoted(key.text(text).as_bytes()));
+            self.keys.push(text, key).map_err(|fault| fault.below(&step()))?;
+            self.values.push(text, value).map_err(|fault| fault.below(&step()))?;
+        }
+        self.shape.push(members.len());
+        Ok(())
+    }
+}
+
+/// A scanner over a value that was passed before: its depth was looked at then.
+fn second_look(text: &str, slot: Slot) -> Scanner<'_> {
+    Scanner::new(text, slot.start, slot.end, usize::MAX)
+}

@@ -192,10 +192,12 @@ impl Source for MemorySource {
                 }
                 Step::Rows(id, first, rows) => {
                     let end = first + rows.num_rows() as u64;
-                    let Some(split) = splits.get(id).filter(|split| !split.done && split.position < end) else {
-                        continue;
-                    };
+                    let Some(split) = splits.get(id).filter(|split| !split.done) else { continue };
                     let from = split.position.max(*first);
+                    // Read before; or empty, which would end the split a second time.
+                    if from >= end {
+                        continue;
+                    }
                     let is_last = has_end
                         && ends.get(id) == Some(&end)
                         && !self.script.iter().any(|step| matches!(step, Step::Fail(failing, ..) if failing == id));

@@ -32,7 +32,7 @@ use crate::format::json::JsonPlan;
 use crate::format::raw::RawDecoder;
 use crate::format::{Format, LineCutter, RecordCutter, RecordDecoder, RecordFault};
 use crate::ordered::{OrderedReceiver, OrderedSender, Task, ordered, worker_error};
-use crate::schema::{Fit, FitTarget, Origin};
+use crate::schema::{Fit, Origin};
 use crate::source::{ReadRequest, SourceBatch, SourceStream};
 
 /// Bytes of text that are decoded as one job. Long enough that the costs of a job vanish, short enough that
@@ -560,7 +560,7 @@ impl Cutter {
         file: &ListedFile,
         find: impl FnMut(&str, &FieldRef) -> Result<Option<(usize, arrow::datatypes::DataType)>>,
     ) -> Result<Fit> {
-        let target = FitTarget { request: &self.request, mapping: &self.source.mapping, place: &file.url };
+        let target = self.request.fit_target(&self.source.mapping, &file.url);
         let fit = Fit::try_new(&target, find)?;
         self.source.warn_of_missing(&file.url, fit.missing());
         Ok(fit)

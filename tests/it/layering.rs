@@ -8,7 +8,7 @@ use std::path::Path;
 const MAY_IMPORT: [(&str, &str); 15] = [
     ("error", ""),
     ("budget", "error"),
-    ("progress", "error"),
+    ("progress", "error checkpoint"),
     ("checkpoint", "error"),
     ("ordered", "error budget"),
     ("schema", "error checkpoint"),

@@ -73,6 +73,8 @@ pub mod progress;
 pub mod schema;
 pub mod sink;
 pub mod source;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use checkpoint::{Checkpoint, CheckpointStore, FileCheckpointStore};
 pub use error::{Error, Result};

@@ -159,6 +159,22 @@ impl SourceState {
         self.splits.is_done()
     }
 
+    /// Takes up splits that were found later, and what is known better of those there are. Positions stay.
+    pub fn take_up(&mut self, changed: &[SplitState]) {
+        let Splits::SideBySide(splits) = &mut self.splits else { return };
+        for split in changed {
+            match splits.get_mut(&split.id) {
+                Some(known) => {
+                    known.identity = split.identity.clone();
+                    known.stop = split.stop;
+                }
+                None => {
+                    splits.insert(split.id.clone(), split.clone());
+                }
+            }
+        }
+    }
+
     /// Moves the splits by an item's advances and counts its rows.
     ///
     /// # Errors

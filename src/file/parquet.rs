@@ -33,7 +33,7 @@ use crate::checkpoint::{Advance, RowPositions};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::format::parquet::{Cost, FileFault, Footer, FooterDecoder, ParquetFile, Projection, TAIL_BYTES, Unit};
 use crate::ordered::{Closed, DecodePool, OrderedReceiver, OrderedSender, Task, ordered, worker_error};
-use crate::schema::{Fit, FitTarget, OnExtra, Origin};
+use crate::schema::{Fit, OnExtra, Origin};
 use crate::source::{ReadRequest, SourceBatch, SourceStream};
 
 /// Decoded bytes of a unit, at most: large enough that the costs of a unit vanish, small enough that many
@@ -231,7 +231,7 @@ impl Reading {
         // Batches have their columns in the order of the file.
         let columns: BTreeSet<usize> = wanted.filter_map(|name| schema.index_of(name).ok()).collect();
         let columns: Vec<usize> = columns.into_iter().collect();
-        let target = FitTarget { request: &self.request, mapping, place: &file.url };
+        let target = self.request.fit_target(mapping, &file.url);
         let fit = Fit::try_new(&target, |name, _| {
             let Some((index, field)) = schema.column_with_name(name) else { return Ok(None) };
             let place = columns.binary_search(&index).ok();

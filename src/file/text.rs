@@ -32,7 +32,7 @@ use crate::format::json::JsonPlan;
 use crate::format::raw::RawDecoder;
 use crate::format::{Format, LineCutter, RecordCutter, RecordDecoder, RecordFault};
 use crate::ordered::{OrderedReceiver, OrderedSender, Task, ordered, worker_error};
-use crate::schema::{Fit, FitTarget, Origin};
+use crate::schema::{Fit, Origin};
 use crate::source::{ReadRequest, SourceBatch, SourceStream};
 
 /// Bytes of text that are decoded as one job. Long enough that the costs of a job vanish, short enough that
@@ -51,7 +51,7 @@ const RANGES_AHEAD: usize = 4;
 pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Result<SourceStream> {
     let runtime = Handle::try_current().map_err(|e| Error::Worker { message: e.to_string() })?;
     let num_threads = request.pool.num_threads();
-    let (chunks, receiver) = ordered::<Vec<SourceBatch>>(2 * num_threads + 2);
+    let (chunks, receiver) = ordered::<Decoded>(2 * num_threads + 2);
     let (fetched, pieces) = mpsc::channel(RANGES_AHEAD);
     let fetch = Fetch {
         compression: source.compression,
@@ -78,24 +78,23 @@ pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Res
 }
 
 /// The items one by one; a chunk's permit is held until its last item is taken.
-fn items(receiver: OrderedReceiver<Vec<SourceBatch>>, fetcher: Task<()>, cutter: thread::JoinHandle<()>) -> SourceStream {
+fn items(receiver: OrderedReceiver<Decoded>, fetcher: Task<()>, cutter: thread::JoinHandle<()>) -> SourceStream {
     let batches = receiver.flat_map(|held| match held {
         Err(e) => stream::iter(vec![Err(e)]).boxed(),
         Ok(held) => {
-            let permit = held.permit;
-            let num_batches = held.value.len();
-            let mut permit = permit.map(|permit| (permit, num_batches));
-            stream::iter(held.value)
-                .map(move |item| {
-                    if let Some((_, left)) = &mut permit {
-                        *left -= 1;
-                        if *left == 0 {
-                            permit = None;
-                        }
+            let Decoded { items, fault } = held.value;
+            let num_items = items.len();
+            let mut permit = held.permit.map(|permit| (permit, num_items));
+            let items = stream::iter(items).map(move |item| {
+                if let Some((_, left)) = &mut permit {
+                    *left -= 1;
+                    if *left == 0 {
+                        permit = None;
                     }
-                    Ok(item)
-                })
-                .boxed()
+                }
+                Ok(item)
+            });
+            items.chain(stream::iter(fault.map(Err))).boxed()
         }
     });
     // A cutter that ended in a panic has closed the window without an error: that must not look like the end.
@@ -113,6 +112,12 @@ fn items(receiver: OrderedReceiver<Vec<SourceBatch>>, fetcher: Task<()>, cutter:
             futures::future::ready(go_on)
         })
         .boxed()
+}
+
+/// The items of one chunk, and the bad record behind them, with which reading ends.
+struct Decoded {
+    items: Vec<SourceBatch>,
+    fault: Option<Error>,
 }
 
 /// What the fetch task hands to the cutter.
@@ -247,7 +252,7 @@ struct Cutter {
     /// How the file before was decoded.
     last: Option<Arc<Decoding>>,
     budget: Budget,
-    chunks: OrderedSender<Vec<SourceBatch>>,
+    chunks: OrderedSender<Decoded>,
     runtime: Handle,
     /// Decoded bytes per 100 bytes of text, as seen last.
     decoded_percent: Arc<AtomicUsize>,
@@ -401,7 +406,8 @@ impl Cutter {
 
     fn submit(&mut self, context: Arc<FileContext>, chunk: Bytes, position: u64, advance: Advance) -> Result<(), Stop> {
         if chunk.is_empty() {
-            let progress = vec![SourceBatch::progress(Arc::clone(&self.schema), vec![advance])];
+            let items = vec![SourceBatch::progress(Arc::clone(&self.schema), vec![advance])];
+            let progress = Decoded { items, fault: None };
             return self.chunks.submit_blocking(futures::future::ready(Ok(progress)).boxed(), None).map_err(|_| Stop::Closed);
         }
         let estimate = chunk.len() + chunk.len() * self.decoded_percent.load(Ordering::Relaxed) / 100;
@@ -416,16 +422,18 @@ impl Cutter {
         let job_context = Arc::clone(&context);
         let decoded_percent = Arc::clone(&self.decoded_percent);
         let job = self.request.pool.spawn(move || {
-            let item = decode(&job_context, &chunk, position, advance)?;
+            let (item, fault) = decode_up_to_fault(&job_context, &chunk, position, advance)?;
+            let Some(item) = item else { return Ok(Decoded { items: Vec::new(), fault }) };
             let decoded_bytes = item.batch().get_array_memory_size() + item.num_rows() * size_of::<u64>();
             decoded_percent.store(decoded_bytes * 100 / chunk.len(), Ordering::Relaxed);
-            Ok(item.into_batches(batch_rows))
+            Ok(Decoded { items: item.into_batches(batch_rows), fault })
         });
         let located = async move {
-            match job.await {
-                Err(Error::BadRecord(record)) => Err(located(&context, *record).await),
-                result => result,
+            let mut decoded = job.await?;
+            if let Some(Error::BadRecord(record)) = decoded.fault {
+                decoded.fault = Some(located(&context, *record).await);
             }
+            Ok(decoded)
         };
         self.chunks.submit_blocking(located.boxed(), Some(permit)).map_err(|_| Stop::Closed)
     }
@@ -552,7 +560,7 @@ impl Cutter {
         file: &ListedFile,
         find: impl FnMut(&str, &FieldRef) -> Result<Option<(usize, arrow::datatypes::DataType)>>,
     ) -> Result<Fit> {
-        let target = FitTarget { request: &self.request, mapping: &self.source.mapping, place: &file.url };
+        let target = self.request.fit_target(&self.source.mapping, &file.url);
         let fit = Fit::try_new(&target, find)?;
         self.source.warn_of_missing(&file.url, fit.missing());
         Ok(fit)
@@ -583,6 +591,33 @@ impl FileSource {
             if warned.insert(column.clone()) {
                 warn!("{place}: column {column} is missing and null there (said once for source {})", self.name);
             }
+        }
+    }
+}
+
+/// Decodes one chunk up to its first bad record, so that what is read before an error doesn't depend on
+/// where the chunks happen to begin, and a limit that is reached before it is reached.
+fn decode_up_to_fault(
+    context: &FileContext,
+    chunk: &[u8],
+    position: u64,
+    advance: Advance,
+) -> Result<(Option<SourceBatch>, Option<Error>)> {
+    let (mut end, mut found) = (chunk.len(), None);
+    loop {
+        let is_whole = end == chunk.len();
+        let advance = if is_whole { advance.clone() } else { Advance::new(advance.split.clone(), advance.from, position + end as u64) };
+        match decode(context, &chunk[..end], position, advance) {
+            Ok(item) => return Ok((Some(item), found)),
+            // Each time it is an earlier record: one may be bad for its schema and a later one for its format.
+            Err(Error::BadRecord(record)) => {
+                end = (record.position - position) as usize;
+                found = Some(Error::BadRecord(record));
+                if end == 0 {
+                    return Ok((None, found));
+                }
+            }
+            Err(e) => return Err(e),
         }
     }
 }

@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt};
 
 use super::{HybridSource, ReadOptions};
 use crate::budget::Budget;
-use crate::checkpoint::{Checkpoint, SourceState, SplitState, Splits};
+use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ordered::DecodePool;
 use crate::source::{ChainBatch, ReadRequest, Source, SourceBatch, SourceStream};
@@ -160,7 +160,7 @@ impl HybridStream {
         };
         let num_rows = item.num_rows() as u64;
         let state = &mut self.checkpoint.sources[index];
-        apply_changed(state, item.changed());
+        state.take_up(item.changed());
         state.apply(item.advances(), num_rows)?;
         if let Some(left) = &mut self.rows_left {
             *left -= num_rows;
@@ -169,22 +169,6 @@ impl HybridStream {
             }
         }
         Ok(ChainBatch { source: index, item })
-    }
-}
-
-/// Takes up splits that were found later, and what is known better of those there are. Positions stay.
-fn apply_changed(state: &mut SourceState, changed: &[SplitState]) {
-    let Splits::SideBySide(splits) = &mut state.splits else { return };
-    for split in changed {
-        match splits.get_mut(&split.id) {
-            Some(known) => {
-                known.identity = split.identity.clone();
-                known.stop = split.stop;
-            }
-            None => {
-                splits.insert(split.id.clone(), split.clone());
-            }
-        }
     }
 }
 

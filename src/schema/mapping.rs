@@ -182,10 +182,19 @@ enum Input {
     Null,
 }
 
-/// What a fit is made for: the parts of a read request.
+/// What a fit is made for: what is read, and of what source.
 #[derive(Debug, Clone)]
 pub(crate) struct FitTarget<'a> {
-    pub(crate) request: &'a crate::source::ReadRequest,
+    /// The columns wanted.
+    pub(crate) columns: &'a SchemaRef,
+    /// The columns of provenance wanted behind them.
+    pub(crate) provenance: &'a [Provenance],
+    /// Both together.
+    pub(crate) schema: SchemaRef,
+    /// What rows say in `_source`.
+    pub(crate) source_name: &'a Arc<str>,
+    /// What rows say in `_phase`.
+    pub(crate) phase: &'static str,
     pub(crate) mapping: &'a Mapping,
     /// The file or source, for errors.
     pub(crate) place: &'a str,
@@ -203,10 +212,10 @@ impl Fit {
         target: &FitTarget<'_>,
         mut find: impl FnMut(&str, &FieldRef) -> Result<Option<(usize, DataType)>>,
     ) -> Result<Self> {
-        let FitTarget { request, mapping, place } = target;
+        let FitTarget { columns: wanted, mapping, place, .. } = target;
         let mut missing = Vec::new();
-        let mut columns = Vec::with_capacity(request.columns.fields().len());
-        for field in request.columns.fields() {
+        let mut columns = Vec::with_capacity(wanted.fields().len());
+        for field in wanted.fields() {
             let rule = mapping.columns.get(field.name());
             let value = |part: &str, text: Option<&String>| {
                 text.map(|text| one_value(field, text, &format!("column.{}.{part}", field.name()))).transpose()
@@ -245,10 +254,10 @@ impl Fit {
         }
         Ok(Self {
             columns,
-            provenance: request.provenance.clone(),
-            source_name: Arc::clone(&request.source_name),
-            phase: request.phase.as_str(),
-            schema: request.schema(),
+            provenance: target.provenance.to_vec(),
+            source_name: Arc::clone(target.source_name),
+            phase: target.phase,
+            schema: Arc::clone(&target.schema),
             missing,
         })
     }

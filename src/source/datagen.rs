@@ -22,7 +22,7 @@ use super::{Boundedness, History, ReadRequest, Source, SourceBatch, SourceStream
 use crate::checkpoint::{Advance, RowPositions, SourceState, SplitId, SplitState, Splits};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::ordered::{OrderedSender, Task, ordered};
-use crate::schema::{ColumnBuilder, Fit, FitTarget, Mapping, Origin, ValueOptions, type_name};
+use crate::schema::{ColumnBuilder, Fit, Mapping, Origin, ValueOptions, type_name};
 
 /// The one split that generated rows have.
 const SPLIT: &str = "rows";
@@ -229,7 +229,7 @@ impl Source for DatagenSource {
         if split.done {
             return Ok(stream::empty().boxed());
         }
-        let target = FitTarget { request: &request, mapping: &self.mapping, place: &self.name };
+        let target = request.fit_target(&self.mapping, &self.name);
         // Only the columns that are wanted are made.
         let mut wanted: Vec<usize> = Vec::new();
         let fit = Fit::try_new(&target, |name, _| {

@@ -11,10 +11,10 @@ use arrow::datatypes::SchemaRef;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
-use super::{Boundedness, History, ReadRequest, Source, SourceBatch, SourceStream};
+use super::{Boundedness, Fitter, History, ReadRequest, Source, SourceBatch, SourceStream};
 use crate::checkpoint::{Advance, RowPositions, SourceState, SplitId, SplitState, Splits};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
-use crate::schema::{Fit, FitTarget, Mapping, Origin};
+use crate::schema::Mapping;
 
 /// A source whose rows and errors are written down beforehand.
 #[derive(Debug, Clone)]
@@ -158,11 +158,7 @@ impl Source for MemorySource {
         let Splits::SideBySide(splits) = &state.splits else {
             return Err(Error::Chain(format!("source {} has splits side by side", self.name)));
         };
-        let target = FitTarget { request: &request, mapping: &self.mapping, place: &self.name };
-        let fit = Fit::try_new(&target, |name, _| {
-            Ok(self.schema.column_with_name(name).map(|(index, field)| (index, field.data_type().clone())))
-        })?;
-        let schema = request.schema();
+        let fitter = Fitter::try_new(&self.schema, &self.mapping, &request, &self.name)?;
         let ends = self.ends();
         let has_end = self.boundedness.has_end();
         let mut items: Vec<Result<SourceBatch>> = Vec::new();
@@ -174,7 +170,7 @@ impl Source for MemorySource {
             let failing = self.script.iter().any(|step| matches!(step, Step::Fail(id, ..) if *id == split.id));
             if !failing {
                 let end = Advance::new(split.id.clone(), split.position, split.position).with_done(true);
-                items.push(Ok(SourceBatch::progress(Arc::clone(&schema), vec![end])));
+                items.push(Ok(fitter.progress(end)));
             }
         }
         for step in self.script.iter() {
@@ -192,17 +188,19 @@ impl Source for MemorySource {
                 }
                 Step::Rows(id, first, rows) => {
                     let end = first + rows.num_rows() as u64;
-                    let Some(split) = splits.get(id).filter(|split| !split.done && split.position < end) else {
-                        continue;
-                    };
+                    let Some(split) = splits.get(id).filter(|split| !split.done) else { continue };
                     let from = split.position.max(*first);
+                    // Read before; or empty, which would end the split a second time.
+                    if from >= end {
+                        continue;
+                    }
                     let is_last = has_end
                         && ends.get(id) == Some(&end)
                         && !self.script.iter().any(|step| matches!(step, Step::Fail(failing, ..) if failing == id));
                     let advance = Advance::new(id.clone(), from, end).with_done(is_last);
                     let wanted = rows.slice((from - first) as usize, (end - from) as usize);
-                    let item = item(&fit, &wanted, id, from, advance);
-                    match item {
+                    let positions = RowPositions::consecutive(from, wanted.num_rows());
+                    match fitter.item(&wanted, positions, advance) {
                         Ok(item) => items.extend(item.into_batches(request.batch_rows).into_iter().map(Ok)),
                         Err(e) => {
                             items.push(Err(e));
@@ -216,16 +214,4 @@ impl Source for MemorySource {
         let script = stream::iter(items);
         Ok(if has_end || failed { script.boxed() } else { script.chain(stream::pending()).boxed() })
     }
-}
-
-fn item(fit: &Fit, rows: &RecordBatch, split: &SplitId, first: u64, advance: Advance) -> Result<SourceBatch> {
-    let positions = RowPositions::consecutive(first, rows.num_rows());
-    let origin = Origin { split: Some(split.as_str()), path: None, rows: &positions, own: &[] };
-    let batch = fit.apply(rows, &origin).map_err(|fault| {
-        let mut record =
-            BadRecord::new(split.as_str(), first + fault.row as u64, PositionUnit::Sequence, fault.message);
-        record.column = Some(fault.column);
-        Error::BadRecord(Box::new(record))
-    })?;
-    SourceBatch::try_new(batch, positions, vec![advance])
 }

@@ -23,6 +23,7 @@
 //! | *schema* | every batch has exactly the requested schema, projected |
 
 mod datagen;
+mod fitter;
 mod memory;
 
 use std::collections::BTreeMap;
@@ -35,13 +36,14 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 pub use datagen::{DatagenSource, DatagenSourceBuilder, FieldKind};
+pub use fitter::Fitter;
 pub use memory::{MemorySource, MemorySourceBuilder};
 
 use crate::budget::Budget;
 use crate::checkpoint::{Advance, RowPositions, SourceState, SplitState};
 use crate::error::{Error, Result};
 use crate::ordered::DecodePool;
-use crate::schema::Provenance;
+use crate::schema::{FitTarget, Mapping, Provenance};
 
 /// Whether a source ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +210,19 @@ impl ReadRequest {
         let columns = self.columns.fields().iter().cloned();
         let provenance = self.provenance.iter().map(|column| FieldRef::from(column.field()));
         Arc::new(Schema::new(columns.chain(provenance).collect::<Vec<_>>()))
+    }
+
+    /// Says what a source's own columns are to be fitted to; `place` is the source or file, for errors.
+    pub(crate) fn fit_target<'a>(&'a self, mapping: &'a Mapping, place: &'a str) -> FitTarget<'a> {
+        FitTarget {
+            columns: &self.columns,
+            provenance: &self.provenance,
+            schema: self.schema(),
+            source_name: &self.source_name,
+            phase: self.phase.as_str(),
+            mapping,
+            place,
+        }
     }
 }
 

@@ -1,0 +1,146 @@
+//! Files to Arrow through the public stream, with one thread and with two, beside plain arrow-rs on one.
+//!
+//! ```sh
+//! cargo bench --bench read                               # a million rows
+//! SEGUE_BENCH_ROWS=10000000 cargo bench --bench read     # more of the same rows
+//! ```
+//!
+//! The data is made anew from a seed: bids (int, double, timestamp, text). Throughput is in bytes of the
+//! file as stored; everything is decoded in full and then dropped, and the page cache is warm.
+
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
+use futures::StreamExt;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use segue::file::FileSource;
+use segue::hybrid::{HybridSource, ReadOptions};
+use segue::schema::parse_schema;
+use segue::source::{DEFAULT_BATCH_ROWS, DatagenSource, FieldKind};
+use tokio::runtime::Runtime;
+
+const DEFAULT_ROWS: u64 = 1_000_000;
+
+/// What both sides are told about the columns, so that neither infers.
+fn schema() -> SchemaRef {
+    let text = "auction BIGINT, price DOUBLE, bid_time TIMESTAMP(3), bidder STRING";
+    Arc::new(parse_schema(text).expect("the schema is right"))
+}
+
+struct Data {
+    folder: tempfile::TempDir,
+    num_rows: u64,
+}
+
+impl Data {
+    fn path(&self, format: &str) -> PathBuf {
+        self.folder.path().join(format!("bids.{format}"))
+    }
+}
+
+/// Writes the same rows in every format.
+fn data(runtime: &Runtime) -> Data {
+    let num_rows = std::env::var("SEGUE_BENCH_ROWS").map_or(DEFAULT_ROWS, |rows| rows.parse().expect("a number of rows"));
+    let data = Data { folder: tempfile::tempdir().expect("a temporary folder"), num_rows };
+    let source = DatagenSource::builder(schema())
+        .field("auction", FieldKind::Random { min: Some("0".into()), max: Some("100000".into()), length: None })
+        .field("bidder", FieldKind::Random { min: None, max: None, length: Some(12) })
+        .num_rows(num_rows)
+        .build()
+        .expect("the source is right");
+    let file = |format| BufWriter::new(File::create(data.path(format)).expect("a file"));
+    let mut csv = arrow_csv::WriterBuilder::new().with_header(true).build(file("csv"));
+    let mut json = arrow_json::LineDelimitedWriter::new(file("ndjson"));
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_max_row_group_row_count(Some(128 << 10))
+        .build();
+    let mut parquet = ArrowWriter::try_new(file("parquet"), schema(), Some(properties)).expect("a Parquet file");
+    runtime.block_on(async {
+        let chain = HybridSource::builder().source(source).build().expect("a chain");
+        let from = chain.resolve(None).await.expect("a start");
+        let mut batches = chain.open(from, ReadOptions::default()).expect("a stream").into_batches();
+        while let Some(batch) = batches.next().await {
+            let batch = batch.expect("generated rows");
+            csv.write(&batch).expect("CSV");
+            json.write(&batch).expect("NDJSON");
+            parquet.write(&batch).expect("Parquet");
+        }
+    });
+    json.finish().expect("NDJSON");
+    parquet.close().expect("Parquet");
+    data
+}
+
+/// Reads a file through the public stream; returns the rows.
+async fn segue_rows(path: &Path, num_threads: usize) -> u64 {
+    let source = FileSource::builder(path.display().to_string()).schema(schema()).build().await.expect("a source");
+    let chain = HybridSource::builder().source(source).schema(schema()).build().expect("a chain");
+    let from = chain.resolve(None).await.expect("a start");
+    let options = ReadOptions { num_threads, ..ReadOptions::default() };
+    let mut stream = chain.open(from, options).expect("a stream");
+    let mut num_rows = 0;
+    while let Some(item) = stream.next().await {
+        num_rows += black_box(item.expect("good rows")).item.num_rows() as u64;
+    }
+    num_rows
+}
+
+fn arrow_rows(path: &Path, format: &str) -> u64 {
+    let file = File::open(path).expect("the file");
+    let count = |batch: RecordBatch| black_box(batch).num_rows() as u64;
+    match format {
+        "csv" => arrow_csv::ReaderBuilder::new(schema())
+            .with_header(true)
+            .with_batch_size(DEFAULT_BATCH_ROWS)
+            .build(file)
+            .expect("a reader")
+            .map(|batch| count(batch.expect("good rows")))
+            .sum(),
+        "ndjson" => arrow_json::ReaderBuilder::new(schema())
+            .with_batch_size(DEFAULT_BATCH_ROWS)
+            .build(BufReader::with_capacity(1 << 20, file))
+            .expect("a reader")
+            .map(|batch| count(batch.expect("good rows")))
+            .sum(),
+        _ => ParquetRecordBatchReaderBuilder::try_new(file)
+            .expect("a Parquet file")
+            .with_batch_size(DEFAULT_BATCH_ROWS)
+            .build()
+            .expect("a reader")
+            .map(|batch| count(batch.expect("good rows")))
+            .sum(),
+    }
+}
+
+fn read(criterion: &mut Criterion) {
+    let runtime = Runtime::new().expect("a runtime");
+    let data = data(&runtime);
+    for format in ["csv", "ndjson", "parquet"] {
+        let path = data.path(format);
+        let mut group = criterion.benchmark_group(format);
+        group.sample_size(10).sampling_mode(SamplingMode::Flat);
+        group.throughput(Throughput::Bytes(fs::metadata(&path).expect("the file").len()));
+        group.bench_function("arrow-rs, 1 thread", |bencher| {
+            bencher.iter(|| assert_eq!(arrow_rows(&path, format), data.num_rows));
+        });
+        for num_threads in [1, 2] {
+            group.bench_function(BenchmarkId::new("segue, threads", num_threads), |bencher| {
+                bencher.iter(|| assert_eq!(runtime.block_on(segue_rows(&path, num_threads)), data.num_rows));
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, read);
+criterion_main!(benches);

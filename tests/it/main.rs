@@ -1,0 +1,12 @@
+//! Behaviour through the public API: one binary, a module for each part.
+#![cfg(feature = "testing")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests say what went wrong by panicking")]
+
+mod common;
+mod datagen;
+mod faults;
+mod files;
+mod hybrid;
+mod layering;
+mod memory;
+mod rules;

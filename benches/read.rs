@@ -7,6 +7,7 @@
 //!
 //! The data is made anew from a seed: bids (int, double, timestamp, text). Throughput is in bytes of the
 //! file as stored; everything is decoded in full and then dropped, and the page cache is warm.
+#![expect(clippy::expect_used, reason = "a bench that can't run says why by panicking")]
 
 use std::fs::{self, File};
 use std::hint::black_box;

@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo run --example custom_source --features testing
 //! ```
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -86,7 +87,7 @@ impl Source for Numbers {
 }
 
 fn numbers(schema: &SchemaRef, range: std::ops::Range<u64>) -> Result<RecordBatch, ArrowError> {
-    let is_prime = |n: u64| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| n % d != 0);
+    let is_prime = |n: u64| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     let numbers = Int64Array::from_iter_values(range.clone().map(|n| n as i64));
     let kinds = StringArray::from_iter_values(range.map(|n| if is_prime(n) { "prime" } else { "other" }));
     RecordBatch::try_new(schema.clone(), vec![Arc::new(numbers), Arc::new(kinds)])

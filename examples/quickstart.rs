@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo run --example quickstart
 //! ```
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::error::Error;
 use std::fs;

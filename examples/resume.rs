@@ -2,6 +2,7 @@
 //!
 //! What is made of the rows, here a sum, belongs into one transaction with the checkpoint behind them. That
 //! is what makes it *exactly once*: a kill at any instant leaves either both or neither.
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::error::Error;
 use std::fs;

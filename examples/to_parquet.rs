@@ -1,4 +1,5 @@
 //! Copies CSV and NDJSON into a folder of whole Parquet files, with a checkpoint: run again, it goes on.
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::error::Error;
 use std::fs;

@@ -447,7 +447,7 @@ mod tests {
             Provenance::Topic,
         ]);
         let own = batch.schema();
-        Fit::try_new(&FitTarget { request: &request, mapping, place: "f.parquet" }, |name, _| {
+        Fit::try_new(&request.fit_target(mapping, "f.parquet"), |name, _| {
             Ok(own.column_with_name(name).map(|(index, field)| (index, field.data_type().clone())))
         })
     }

@@ -130,6 +130,6 @@ pub(super) fn difference(
 
 fn shown(row: &RecordBatch) -> Result<String, ArrowError> {
     let options = FormatOptions::default().with_null("null");
-    let value = |column: &ArrayRef| Ok(ArrayFormatter::try_new(column, &options)?.value(0).try_to_string()?);
+    let value = |column: &ArrayRef| ArrayFormatter::try_new(column, &options)?.value(0).try_to_string();
     Ok(row.columns().iter().map(value).collect::<Result<Vec<_>, ArrowError>>()?.join(", "))
 }

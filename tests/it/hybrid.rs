@@ -4,7 +4,7 @@ use segue::checkpoint::{Checkpoint, CheckpointStore, FileCheckpointStore};
 use segue::error::Error;
 use segue::hybrid::{HybridSource, ReadOptions};
 use segue::schema::Provenance;
-use segue::source::{Boundedness, DatagenSource, FieldKind, MemorySource, Source};
+use segue::source::{Boundedness, DatagenSource, FieldKind, MemorySource};
 use segue::testing::Suite;
 
 use crate::common::{batches, chain_of, ids, limit, memory, read, read_all, schema, schema_of};

@@ -98,9 +98,10 @@ fn items(receiver: OrderedReceiver<Decoded>, fetcher: Task<()>, cutter: thread::
         }
     });
     // A cutter that ended in a panic has closed the window without an error: that must not look like the end.
+    // Its end of the window is closed, so it is about to end, and joining it waits for nothing.
     let mut workers = Some((fetcher, cutter));
     let end = stream::poll_fn(move |_| {
-        let panicked = workers.take().and_then(|(_, cutter)| cutter.is_finished().then(|| cutter.join().err()).flatten());
+        let panicked = workers.take().and_then(|(_, cutter)| cutter.join().err());
         std::task::Poll::Ready(panicked.map(|payload| Err(worker_error(payload.as_ref()))))
     });
     let mut failed = false;

@@ -146,7 +146,7 @@ impl RecordDecoder for CsvDecoder {
         }
         let text = valid_prefix(record);
         match self.record(record, text, 0)? {
-            (next, true) if next == record.len() => Ok(()),
+            (next, true) if next == record.len() && !record.ends_with(b"\n") => Ok(()),
             (_, true) => Err(RecordFault::new(0, "the message holds several lines: one message is one record")),
             (_, false) => Err(RecordFault::new(0, "the message holds no record")),
         }

@@ -47,7 +47,7 @@ pub(crate) fn infer_schema(
     let sample = text.as_bytes();
     let mut spans = Vec::new();
     let (mut first, mut types): (Option<Vec<String>>, Vec<Option<DataType>>) = (None, Vec::new());
-    let (mut at, mut num_records) = (0, 0);
+    let (mut at, mut num_records, mut later_is_typed) = (0, 0, false);
     while at < sample.len() && num_records <= max_records {
         spans.clear();
         match dialect.scan(sample, at, at_end, &mut spans) {
@@ -62,7 +62,9 @@ pub(crate) fn infer_schema(
                 } else {
                     for (field, known) in fields.zip(&mut types) {
                         if !field.is_empty() && null_literal != Some(&*field) {
-                            *known = Some(joined(known.take(), infer_type(&field)));
+                            let data_type = infer_type(&field);
+                            later_is_typed |= data_type != DataType::Utf8;
+                            *known = Some(joined(known.take(), data_type));
                         }
                     }
                 }
@@ -72,11 +74,7 @@ pub(crate) fn infer_schema(
         }
     }
     let first = first.unwrap_or_default();
-    let typed = |data_type: &DataType| *data_type != DataType::Utf8;
-    let header = header.unwrap_or_else(|| {
-        let first_is_text = first.iter().all(|field| !typed(&infer_type(field)));
-        first_is_text && types.iter().flatten().any(typed)
-    });
+    let header = header.unwrap_or_else(|| later_is_typed && first.iter().all(|field| infer_type(field) == DataType::Utf8));
     if !header {
         for (field, known) in first.iter().zip(&mut types) {
             if !field.is_empty() && null_literal != Some(field.as_str()) {

@@ -67,6 +67,7 @@ pub mod error;
 pub mod file;
 pub mod format;
 pub mod hybrid;
+pub mod options;
 pub mod ordered;
 pub mod pipeline;
 pub mod progress;

@@ -1,0 +1,397 @@
+//! The command line as it is typed. What it means is told in [`chain`](super::chain) and the commands.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use segue::options::{parse_duration, parse_size};
+
+const ABOUT: &str = "Reads files as one ordered stream of rows under one schema, resumable at every row.";
+
+const EXAMPLES: &str = "\
+Examples:
+  segue read 'logs/*.csv'                        rows of many files, in natural order (quote the glob)
+  segue read 2023.parquet 'new/*.csv' --limit 5  one source after the other, under one schema
+  segue schema 'logs/*.csv'                      what columns there are
+  segue plan 'logs/*.csv'                        what would be read
+  segue copy 'logs/**/*.csv.gz' --to parquet:out --checkpoint job.ckpt
+                                                 into files; run it again after a kill, and it goes on
+
+Data goes to stdout, everything else to stderr. `segue help COMMAND` says more, `segue options` lists
+every option of formats and sources.
+
+Exit status: 0 done; 1 the data or the machine said no; 2 the command can't work as it is;
+130, 143 interrupted, and resumable with --checkpoint.";
+
+const READ_EXAMPLES: &str = "\
+Examples:
+  segue read bids.csv
+  segue read 'bids/*.csv' --schema 'id INT, price DOUBLE, at TIMESTAMP(3)'
+  segue read csv:dump.txt -o 'csv.field-delimiter=|' -o csv.header=no
+  segue read old.parquet 'new/*.json' --metadata _source,_path --output json
+  segue read 'bids/*.csv' --checkpoint bids.ckpt | consumer     # run again: goes on where it was
+
+A source is a file, a folder, a glob or a URL (s3:// gs:// az:// http(s):// file://), in reading order,
+with FORMAT: in front where the suffix doesn't tell (csv, json, parquet, raw). Quote globs, so that
+segue lists the files itself: `*` within a folder, `**` across folders, {a,b}.";
+
+const COPY_EXAMPLES: &str = "\
+Examples:
+  segue copy 'bids/*.csv' --to parquet:bids --checkpoint bids.ckpt
+  segue copy 'bids/*.csv.gz' --to json:out -o 'sink.rolling-policy.file-size=64 mb'
+
+A file that can be seen is whole. With --checkpoint, the same command goes on after a stop or a kill.";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  segue plan 'bids/*.csv'
+  segue plan 'bids/*.csv' --checkpoint bids.ckpt     what is left to read
+  segue plan 'bids/*.csv' --json | jq '.sources[0].splits | length'";
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  segue schema 'bids/*.csv'
+  segue schema 'bids/*.csv' > bids.schema; segue read 'bids/*.csv' --schema @bids.schema";
+
+const GEN_EXAMPLES: &str = "\
+Examples:
+  segue gen --schema 'id INT, price DOUBLE, at TIMESTAMP(3)' --rows 10
+  segue gen --schema 'id BIGINT, name STRING' --rows 1000000 -o fields.id.kind=sequence \\
+      -o fields.name.length=8 --to parquet:data --roll-size '16 mb'
+
+The same seed gives the same rows. `segue options datagen` lists what columns can be told.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  segue status bids.ckpt
+  segue status bids.ckpt --json | jq .rows";
+
+#[derive(Debug, Parser)]
+#[command(name = "segue", about = ABOUT, after_help = EXAMPLES, disable_help_subcommand = false)]
+#[command(subcommand_required = false, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) talk: TalkArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TalkArgs {
+    /// Say errors only
+    #[arg(short, long, global = true, help_heading = "Messages", display_order = 900)]
+    pub(crate) quiet: bool,
+
+    /// Say more
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Messages", display_order = 901)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print the rows of sources
+    #[command(after_help = READ_EXAMPLES)]
+    Read(Box<ReadArgs>),
+    /// Copy the rows of sources into files, resumable
+    #[command(after_help = COPY_EXAMPLES)]
+    Copy(Box<CopyArgs>),
+    /// Show what would be read: files, sizes, headers, totals; no rows
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(Box<PlanArgs>),
+    /// Print the schema of sources, as text to paste behind --schema
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema(Box<SchemaArgs>),
+    /// Generate rows
+    #[command(after_help = GEN_EXAMPLES)]
+    Gen(Box<GenArgs>),
+    /// Show a checkpoint to people
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArgs),
+    /// List the options that -o sets: meaning, default, where they apply
+    Options(OptionsArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Run the whole story on an embedded broker
+    #[command(hide = true)]
+    Demo(LaterArgs),
+    /// Run SQL
+    #[command(hide = true)]
+    Sql(LaterArgs),
+    /// Make a checkpoint for a replay
+    #[command(hide = true)]
+    Rewind(LaterArgs),
+}
+
+/// Whatever stands behind a command of a later version.
+#[derive(Debug, Args)]
+pub(crate) struct LaterArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _rest: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct SourceArgs {
+    /// Files, folders, globs (quoted) or URLs, in reading order; FORMAT: in front where the suffix doesn't tell
+    #[arg(value_name = "SOURCE", required = true, num_args = 1..)]
+    pub(crate) sources: Vec<String>,
+
+    /// The schema: 'id INT, price DOUBLE', or @FILE [default: found out, and told on stderr]
+    #[arg(long, value_name = "SCHEMA|@FILE")]
+    pub(crate) schema: Option<String>,
+
+    /// An option of every source that knows it, of source N (from 0) by N.KEY or NAME.KEY, or of the sink by
+    /// sink.KEY; @FILE reads lines of them. Values may hold ${env:NAME} and ${file:PATH}
+    #[arg(short = 'o', long = "option", value_name = "KEY=VALUE|@FILE", action = ArgAction::Append)]
+    pub(crate) options: Vec<String>,
+
+    /// The format of every source: csv, json, parquet, raw; short for -o format=F [default: by suffix]
+    #[arg(long, value_name = "F")]
+    pub(crate) format: Option<String>,
+
+    #[arg(long, hide = true, value_name = "X")]
+    pub(crate) from: Option<String>,
+
+    #[arg(long, hide = true, value_name = "X")]
+    pub(crate) until: Option<String>,
+
+    #[arg(long, hide = true)]
+    pub(crate) bounded: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Job")]
+pub(crate) struct JobArgs {
+    /// Where to keep how far the job is: one file, read if it is there, in a folder that exists
+    #[arg(long, value_name = "PATH")]
+    pub(crate) checkpoint: Option<PathBuf>,
+
+    /// The name of the job, which checkpoint and target carry [default: a hash of first source and sink]
+    #[arg(long, value_name = "ID")]
+    pub(crate) job_id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Job")]
+pub(crate) struct RunArgs {
+    /// End after N rows of this run; 0 gives the header only [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+
+    /// Columns that say where each row is from, behind the others: _source,_phase,_split,_position,_path or all
+    #[arg(long, value_name = "COLUMNS")]
+    pub(crate) metadata: Option<String>,
+
+    /// What to do about a bad record [default: fail]
+    #[arg(long, value_name = "fail", default_value = "fail", hide_default_value = true)]
+    pub(crate) on_error: String,
+
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) max_errors: Option<String>,
+
+    /// How often the checkpoint is moved: a duration, or 'batch' for every batch [default: 10 s for read;
+    /// for copy 128 mb or 5 min]
+    #[arg(long, value_name = "DURATION|batch", value_parser = checkpoint_interval)]
+    pub(crate) checkpoint_interval: Option<CheckpointInterval>,
+
+    #[arg(long, hide = true, value_name = "HOST:PORT")]
+    pub(crate) metrics_addr: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) means: MeansArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Means")]
+pub(crate) struct MeansArgs {
+    /// Threads that decode [default: the CPUs allowed]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+
+    /// Rows of a batch, at most
+    #[arg(long, value_name = "N", default_value = "8192")]
+    pub(crate) batch_rows: NonZeroUsize,
+
+    /// Memory for everything that is buffered, sinks included
+    #[arg(long, value_name = "SIZE", default_value = "256 mb", value_parser = size)]
+    pub(crate) memory: usize,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// How rows are printed [default: table on a terminal, else csv]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<OutputFormat>,
+
+    /// Print no names of columns above csv and table
+    #[arg(long)]
+    pub(crate) no_header: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// Text with commas
+    Csv,
+    /// One object a line
+    Json,
+    /// Arrow IPC stream
+    Arrow,
+    /// Columns side by side, for people
+    Table,
+    /// Decode everything, print nothing
+    None,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    pub(crate) input: SourceArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
+    #[command(flatten)]
+    pub(crate) input: SourceArgs,
+
+    /// FORMAT:FOLDER: csv, json, arrow or parquet files; made if it is missing, else empty or this job's
+    #[arg(long, value_name = "SINK", required = true, help_heading = "Output")]
+    pub(crate) to: String,
+
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) input: SourceArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    #[command(flatten)]
+    pub(crate) input: SourceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GenArgs {
+    /// The schema: 'id INT, price DOUBLE', or @FILE
+    #[arg(long, value_name = "SCHEMA|@FILE", required = true, help_heading = "Input")]
+    pub(crate) schema: String,
+
+    /// How many rows; fewer if a sequence ends before
+    #[arg(long, value_name = "N", required = true, help_heading = "Input")]
+    pub(crate) rows: u64,
+
+    /// How columns are made, or an option of the sink: fields.NAME.kind=sequence, seed=7; @FILE reads lines of them
+    #[arg(short = 'o', long = "option", value_name = "KEY=VALUE|@FILE", action = ArgAction::Append, help_heading = "Input")]
+    pub(crate) options: Vec<String>,
+
+    /// FORMAT:FOLDER: csv, json, arrow or parquet files [default: stdout]
+    #[arg(long, value_name = "SINK", conflicts_with_all = ["output", "no_header"], help_heading = "Output")]
+    pub(crate) to: Option<String>,
+
+    /// Close a file after the record that reaches it; short for -o sink.rolling-policy.file-size [default: 128 mb]
+    #[arg(long, value_name = "SIZE", requires = "to", help_heading = "Output")]
+    pub(crate) roll_size: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) means: MeansArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// A file that --checkpoint has written
+    #[arg(value_name = "CHECKPOINT")]
+    pub(crate) checkpoint: String,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OptionsArgs {
+    /// filesystem, datagen, kafka, csv, json, source, chain or sink [default: all]
+    #[arg(value_name = "CONNECTOR|FORMAT")]
+    pub(crate) topic: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+/// When the checkpoint moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckpointInterval {
+    Every(Duration),
+    Batch,
+}
+
+fn checkpoint_interval(text: &str) -> Result<CheckpointInterval, String> {
+    match text {
+        "batch" => Ok(CheckpointInterval::Batch),
+        text => parse_duration(text).map(CheckpointInterval::Every),
+    }
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    parse_size(text).and_then(|bytes| usize::try_from(bytes).map_err(|e| e.to_string()))
+}
+
+/// The definition of the command line, with the version and what was built in.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().version(version())
+}
+
+/// `0.1.0 (csv, json, parquet)`.
+pub(crate) fn version() -> String {
+    let features = [
+        ("csv", cfg!(feature = "csv")),
+        ("json", cfg!(feature = "json")),
+        ("parquet", cfg!(feature = "parquet")),
+        ("cloud", cfg!(feature = "cloud")),
+    ];
+    let built: Vec<&str> = features.iter().filter(|(_, built)| *built).map(|(name, _)| *name).collect();
+    format!("{} (features: {})", env!("CARGO_PKG_VERSION"), built.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_holds() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn an_interval_is_a_duration_or_every_batch() {
+        assert_eq!(checkpoint_interval("batch"), Ok(CheckpointInterval::Batch));
+        assert_eq!(checkpoint_interval("2 s"), Ok(CheckpointInterval::Every(Duration::from_secs(2))));
+        assert!(checkpoint_interval("often").is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! Runs a chain into a sink: signals, progress, and the exit status.
+
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use segue::checkpoint::{CheckpointStore, FileCheckpointStore};
+use segue::error::Error;
+use segue::hybrid::{HybridSource, ReadOptions};
+use segue::pipeline::{self, CommitPolicy, CopyOptions, Stop, Summary};
+use segue::progress::Progress;
+use segue::sink::Sink;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::{CheckpointInterval, MeansArgs, RunArgs};
+use super::console::Console;
+use super::fault::{Failure, Fault};
+
+/// The exit status of a job that a signal has ended is this and the signal's number, as shells have it.
+const SIGNALLED: u8 = 128;
+
+/// What a run gave.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) summary: Summary,
+    /// The exit status.
+    pub(crate) status: u8,
+}
+
+/// Copies `hybrid` into `sink`, showing progress, until the end or the first signal.
+pub(crate) async fn run(
+    hybrid: &HybridSource,
+    sink: &mut dyn Sink,
+    store: Option<&FileCheckpointStore>,
+    mut options: CopyOptions,
+    rows_on_terminal: bool,
+    console: &Console,
+) -> Result<Outcome, Failure> {
+    let progress = Arc::new(Progress::new(hybrid.sources().len()));
+    options.progress = Some(Arc::clone(&progress));
+    let signals = Signals::listen()?;
+    let shown = console.show(progress, rows_on_terminal);
+    let store = store.map(|store| store as &dyn CheckpointStore);
+    let copied = pipeline::copy(hybrid, sink, store, options, &signals.stop).await;
+    drop(shown);
+    let summary = copied?;
+    // A job without an end was ended in the only way there is.
+    let status = if summary.stopped && hybrid.boundedness().has_end() { signals.status() } else { 0 };
+    Ok(Outcome { summary, status })
+}
+
+/// SIGINT and SIGTERM: the first asks to stop, the second ends the process.
+struct Signals {
+    stop: Stop,
+    /// 128 and the number of the signal that came.
+    status: Arc<AtomicU8>,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Fault> {
+        let (stop, status) = (Stop::new(), Arc::new(AtomicU8::new(0)));
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+            let mut received = signal(kind)
+                .map_err(|source| Fault::from(Error::Io { path: "signals".into(), action: "cannot listen", source }))?;
+            let code = SIGNALLED.saturating_add(u8::try_from(kind.as_raw_value()).unwrap_or_default());
+            let (stop, status) = (stop.clone(), Arc::clone(&status));
+            tokio::spawn(async move {
+                while received.recv().await.is_some() {
+                    if stop.is_requested() {
+                        process::exit(code.into());
+                    }
+                    status.store(code, Ordering::Relaxed);
+                    stop.request();
+                }
+            });
+        }
+        Ok(Self { stop, status })
+    }
+
+    fn status(&self) -> u8 {
+        self.status.load(Ordering::Relaxed)
+    }
+}
+
+/// Claims the checkpoint of `--checkpoint`.
+pub(crate) fn claim(path: Option<&Path>) -> Result<Option<FileCheckpointStore>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    if path.to_string_lossy().contains("://") {
+        return Err(Fault::later(format!("--checkpoint {}: a checkpoint in an object store", path.display())).into());
+    }
+    Ok(Some(FileCheckpointStore::open(path)?))
+}
+
+/// With what means to read.
+pub(crate) fn read_options(means: &MeansArgs, limit: Option<u64>) -> ReadOptions {
+    let default = ReadOptions::default();
+    ReadOptions {
+        batch_rows: means.batch_rows.get(),
+        memory_bytes: means.memory,
+        num_threads: means.threads.map_or(default.num_threads, |threads| threads.get()),
+        limit,
+        ..default
+    }
+}
+
+/// When to commit, by a command's own policy and what was asked for.
+pub(crate) fn commit_policy(policy: CommitPolicy, interval: Option<CheckpointInterval>) -> CommitPolicy {
+    match interval {
+        None => policy,
+        Some(CheckpointInterval::Every(interval)) => policy.with_interval(interval),
+        Some(CheckpointInterval::Batch) => CommitPolicy::every_item(),
+    }
+}
+
+/// Refuses what a later version will do.
+pub(crate) fn check_run(args: &RunArgs) -> Result<(), Failure> {
+    let mut faults = Vec::new();
+    match args.on_error.as_str() {
+        "fail" => {}
+        "skip" => faults.push(Fault::later("--on-error skip")),
+        path if path.contains(['/', '.']) => faults.push(Fault::later(format!("--on-error {path}: dead letters"))),
+        word => {
+            faults.push(Fault::usage(format!("--on-error {word}: it is none of fail, skip, and a path (with / or .)")))
+        }
+    }
+    if args.max_errors.is_some() {
+        faults.push(Fault::later("--max-errors"));
+    }
+    if args.metrics_addr.is_some() {
+        faults.push(Fault::later("--metrics-addr"));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Faults(faults)) }
+}
+
+/// What was done, for people: `1234 rows in 1.2 s`.
+pub(crate) fn told(summary: &Summary) -> String {
+    let rows: u64 = summary.rows.iter().sum();
+    format!("{rows} rows in {:.1} s", summary.duration.as_secs_f64())
+}

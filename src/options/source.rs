@@ -1,0 +1,383 @@
+//! The options of one source, and the builders they make.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::datatypes::SchemaRef;
+
+use super::keys::recognise;
+use super::value::{OptionValue, parse_boolean, parse_character, parse_count, parse_integer, parse_size};
+use super::{AppliesTo, check_value};
+use crate::error::{Error, Result};
+use crate::file::{FileSource, FileSourceBuilder, OnNewFiles};
+use crate::format::Format;
+#[cfg(feature = "json")]
+use crate::format::JsonOptions;
+#[cfg(feature = "csv")]
+use crate::format::{CsvOptions, Header, OnFieldCount};
+use crate::schema::{BytesFormat, ColumnRule, Mapping, OnExtra, OnMissing};
+use crate::source::{DatagenSource, DatagenSourceBuilder, FieldKind};
+
+/// What kind of source is described.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Connector {
+    /// Files: a file, folder, glob or URL.
+    Filesystem {
+        /// Where they are.
+        path: String,
+    },
+    /// Generated rows.
+    Datagen,
+}
+
+impl Connector {
+    /// As in the option `connector`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Filesystem { .. } => "filesystem",
+            Self::Datagen => "datagen",
+        }
+    }
+}
+
+/// The options of one source, each checked as it is set.
+#[derive(Clone, Debug)]
+pub struct SourceOptions {
+    connector: Connector,
+    name: String,
+    values: BTreeMap<String, Given>,
+}
+
+#[derive(Clone, Debug)]
+struct Given {
+    value: OptionValue,
+    /// For this source alone, not for every one that knows the key.
+    own: bool,
+}
+
+impl SourceOptions {
+    /// Begins the description of a source called `name`.
+    pub fn new(connector: Connector, name: impl Into<String>) -> Self {
+        Self { connector, name: name.into(), values: BTreeMap::new() }
+    }
+
+    /// What kind of source it is.
+    pub fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    /// The name, unique in a chain.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Sets an option of this source.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`], [`Error::Unsupported`] for one of a later version, [`Error::InvalidOption`]
+    /// for a value that it can't have, an option of another kind of source, or one that is set already.
+    pub fn set(&mut self, key: &str, value: &OptionValue) -> Result<()> {
+        self.give(key, value, true)
+    }
+
+    /// Sets an option that every source has been given; one of the source's own wins.
+    pub(super) fn set_for_every(&mut self, key: &str, value: &OptionValue) -> Result<()> {
+        self.give(key, value, false)
+    }
+
+    fn give(&mut self, key: &str, value: &OptionValue, own: bool) -> Result<()> {
+        let option = check_value(key, value)?;
+        if !self.may_know(option.applies_to) {
+            let reason = format!("it is an option of {}, and {}", option.applies_to.as_str(), self.described());
+            return Err(Error::option(key, reason));
+        }
+        match key {
+            "connector" if value.as_str() != self.connector.as_str() => {
+                return Err(Error::option(key, format!("{} already", self.described())));
+            }
+            "path" => return Err(Error::option(key, "the source has its path already")),
+            "name" if value.as_str().is_empty() => return Err(Error::option(key, "a name can't be empty")),
+            "name" => value.as_str().clone_into(&mut self.name),
+            _ => {}
+        }
+        match self.values.get(key) {
+            Some(known) if known.own == own => return Err(Error::option(key, "it is given twice")),
+            Some(known) if known.own => return Ok(()),
+            _ => {}
+        }
+        self.values.insert(key.to_owned(), Given { value: value.clone(), own });
+        Ok(())
+    }
+
+    /// Whether an option of `applies_to` can mean something here, as far as is known before files are listed.
+    pub(super) fn may_know(&self, applies_to: AppliesTo) -> bool {
+        let is_files = matches!(self.connector, Connector::Filesystem { .. });
+        let may_be = |format| is_files && self.format_ahead().is_none_or(|known| known == format);
+        match applies_to {
+            AppliesTo::Source => true,
+            AppliesTo::Filesystem => is_files,
+            AppliesTo::Csv => may_be(Format::Csv),
+            AppliesTo::Json => may_be(Format::Json),
+            AppliesTo::Datagen => self.connector == Connector::Datagen,
+            AppliesTo::Kafka | AppliesTo::Chain | AppliesTo::Sink => false,
+        }
+    }
+
+    fn described(&self) -> String {
+        match (&self.connector, self.format_ahead()) {
+            (Connector::Filesystem { .. }, Some(format)) => format!("source '{}' is {format} in files", self.name),
+            (connector, _) => format!("source '{}' is {}", self.name, connector.as_str()),
+        }
+    }
+
+    /// The format that was set, or that the suffix of a file or glob tells; `None` if only the files can say.
+    pub fn format_ahead(&self) -> Option<Format> {
+        if let Some(format) = self.text("format") {
+            return format.parse().ok();
+        }
+        match &self.connector {
+            Connector::Filesystem { path } => Format::of_file(path).ok().flatten(),
+            Connector::Datagen => None,
+        }
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(|given| given.value.as_str())
+    }
+
+    /// The faults of options that don't go together.
+    pub(super) fn faults(&self) -> Vec<Error> {
+        let mut faults = Vec::new();
+        for key in self.values.keys() {
+            let Some(recognised) = recognise(key) else { continue };
+            let Some((mode, wanted)) = recognised.option.needs.and_then(|needs| needs.split_once('=')) else {
+                continue;
+            };
+            let mode = mode.replace("NAME", recognised.name);
+            let default = recognise(&mode).map_or("", |mode| mode.option.default);
+            if self.text(&mode).unwrap_or(default) != wanted {
+                faults.push(Error::option(key, format!("it means nothing without {mode}={wanted}")));
+            }
+        }
+        if self.text("csv.disable-quote-character").is_some_and(|text| parse_boolean(text) == Ok(true))
+            && self.values.contains_key("csv.quote-character")
+        {
+            faults.push(Error::option("csv.quote-character", "csv.disable-quote-character says that there is none"));
+        }
+        if self.text("csv.ignore-first-line").is_some_and(|text| parse_boolean(text) == Ok(true))
+            && self.text("csv.header") == Some("yes")
+        {
+            faults.push(Error::option(
+                "csv.ignore-first-line",
+                "csv.header=yes reads the first record, and this drops it",
+            ));
+        }
+        faults
+    }
+
+    /// The options that say nothing about files of `format`: each with whether it was for this source alone.
+    fn foreign_to(&self, format: Format) -> impl Iterator<Item = (&str, AppliesTo, bool)> {
+        self.values.iter().filter_map(move |(key, given)| {
+            let applies_to = recognise(key)?.option.applies_to;
+            let is_foreign = match applies_to {
+                AppliesTo::Csv => format != Format::Csv,
+                AppliesTo::Json => format != Format::Json,
+                _ => false,
+            };
+            is_foreign.then_some((key.as_str(), applies_to, given.own))
+        })
+    }
+
+    /// Makes the builder of a source of files; a schema, and what was stored, are for the caller to add.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if this isn't a source of files, or for a value that can't stand.
+    pub fn file_builder(&self) -> Result<FileSourceBuilder> {
+        let Connector::Filesystem { path } = &self.connector else {
+            return Err(Error::option("connector", format!("{}, not filesystem", self.described())));
+        };
+        let mut builder = FileSource::builder(path).name(&self.name).mapping(self.mapping());
+        if let Some(format) = self.text("format") {
+            builder = builder.format(format.parse()?);
+        }
+        if let Some(allow_empty) = self.parsed("source.allow-empty", parse_boolean)? {
+            builder = builder.allow_empty(allow_empty);
+        }
+        match self.text("source.on-new-files") {
+            Some("error") => builder = builder.on_new_files(OnNewFiles::Error),
+            Some("read") => {
+                return Err(Error::Unsupported("option 'source.on-new-files': read is not in this version".into()));
+            }
+            _ => {}
+        }
+        #[cfg(feature = "csv")]
+        {
+            builder = builder.csv(self.csv()?);
+        }
+        #[cfg(feature = "json")]
+        {
+            builder = builder.json(self.json()?);
+        }
+        Ok(builder)
+    }
+
+    /// Makes the builder of a source of generated rows of `schema`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if this isn't one, or for a value that can't stand.
+    pub fn datagen_builder(&self, schema: SchemaRef) -> Result<DatagenSourceBuilder> {
+        if self.connector != Connector::Datagen {
+            return Err(Error::option("connector", format!("{}, not datagen", self.described())));
+        }
+        let mut builder = DatagenSource::builder(schema).name(&self.name).mapping(self.mapping());
+        if let Some(rows) = self.parsed("number-of-rows", parse_count)? {
+            builder = builder.num_rows(rows);
+        }
+        if let Some(rows) = self.parsed("rows-per-second", parse_count)? {
+            builder = builder.rows_per_second(rows);
+        }
+        if let Some(seed) = self.parsed("seed", parse_count)? {
+            builder = builder.seed(seed);
+        }
+        let fields = self.values.keys().filter(|key| key.starts_with("fields."));
+        let columns: BTreeSet<&str> = fields.filter_map(|key| recognise(key)).map(|found| found.name).collect();
+        for column in columns {
+            builder = builder.field(column, self.field_kind(column)?);
+        }
+        Ok(builder)
+    }
+
+    fn field_kind(&self, column: &str) -> Result<FieldKind> {
+        let key = |part: &str| format!("fields.{column}.{part}");
+        if self.text(&key("kind")) == Some("sequence") {
+            return Ok(FieldKind::Sequence {
+                start: self.parsed(&key("start"), parse_integer)?.unwrap_or(0),
+                end: self.parsed(&key("end"), parse_integer)?,
+            });
+        }
+        Ok(FieldKind::Random {
+            min: self.text(&key("min")).map(ToOwned::to_owned),
+            max: self.text(&key("max")).map(ToOwned::to_owned),
+            length: self.parsed(&key("length"), parse_count)?.map(|length| length as usize),
+        })
+    }
+
+    /// How the source is fitted to the unified schema.
+    pub fn mapping(&self) -> Mapping {
+        let mut columns: BTreeMap<String, ColumnRule> = BTreeMap::new();
+        for (key, given) in self.values.iter().filter(|(key, _)| key.starts_with("column.")) {
+            let Some(found) = recognise(key) else { continue };
+            let rule = columns.entry(found.name.to_owned()).or_default();
+            let value = Some(given.value.as_str().to_owned());
+            match found.option.key.rsplit_once('.').map(|(_, part)| part) {
+                Some("from") => rule.from = value,
+                Some("constant") => rule.constant = value,
+                _ => rule.default = value,
+            }
+        }
+        let on_missing =
+            if self.text("schema.missing-column") == Some("fail") { OnMissing::Fail } else { OnMissing::Null };
+        let on_extra = if self.text("schema.extra-column") == Some("fail") { OnExtra::Fail } else { OnExtra::Ignore };
+        Mapping { columns, on_missing, on_extra }
+    }
+
+    #[cfg(feature = "csv")]
+    fn csv(&self) -> Result<CsvOptions> {
+        let mut csv = CsvOptions::default();
+        match self.text("csv.header") {
+            Some("yes") => csv.header = Header::Yes,
+            Some("no") => csv.header = Header::No,
+            _ => {}
+        }
+        self.put("csv.ignore-first-line", parse_boolean, &mut csv.ignore_first_line)?;
+        self.put("csv.field-delimiter", parse_character, &mut csv.delimiter)?;
+        self.put("csv.quote-character", |text| parse_character(text).map(Some), &mut csv.quote)?;
+        self.put("csv.escape-character", |text| parse_character(text).map(Some), &mut csv.escape)?;
+        if self.parsed("csv.disable-quote-character", parse_boolean)? == Some(true) {
+            csv.quote = None;
+        }
+        if self.parsed("csv.allow-comments", parse_boolean)? == Some(true) {
+            csv.comment = Some(b'#');
+        }
+        csv.null_literal = self.text("csv.null-literal").map(ToOwned::to_owned);
+        if self.text("csv.missing-fields") == Some("null") {
+            csv.missing_fields = OnFieldCount::Lenient;
+        }
+        if self.text("csv.extra-fields") == Some("ignore") {
+            csv.extra_fields = OnFieldCount::Lenient;
+        }
+        self.put("csv.decimal-rounding", parse_boolean, &mut csv.decimal_rounding)?;
+        if self.text("csv.bytes-format") == Some("hex") {
+            csv.bytes_format = BytesFormat::Hex;
+        }
+        self.put(
+            "csv.max-record-bytes",
+            |text| parse_size(text).map(|bytes| bytes as usize),
+            &mut csv.max_record_bytes,
+        )?;
+        Ok(csv)
+    }
+
+    #[cfg(feature = "json")]
+    fn json(&self) -> Result<JsonOptions> {
+        let mut json = JsonOptions::default();
+        self.put("json.fail-on-missing-field", parse_boolean, &mut json.fail_on_missing_field)?;
+        self.put("json.case-insensitive-names", parse_boolean, &mut json.case_insensitive_names)?;
+        self.put("json.coerce", parse_boolean, &mut json.coerce)?;
+        self.put("json.max-depth", |text| parse_count(text).map(|depth| depth as usize), &mut json.max_depth)?;
+        Ok(json)
+    }
+
+    fn parsed<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>> {
+        self.text(key).map(parse).transpose().map_err(|reason| Error::option(key, reason))
+    }
+
+    fn put<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>, place: &mut T) -> Result<()> {
+        if let Some(value) = self.parsed(key, parse)? {
+            *place = value;
+        }
+        Ok(())
+    }
+
+    /// The error with stars in place of every secret of this source.
+    pub fn hide_secrets(&self, error: Error) -> Error {
+        let hide = |text: String| self.values.values().fold(text, |text, given| given.value.hide(&text));
+        match error {
+            Error::InvalidOption { key, reason } => Error::InvalidOption { key, reason: hide(reason) },
+            Error::Schema(text) => Error::Schema(hide(text)),
+            e => e,
+        }
+    }
+}
+
+/// Checks options of formats once the formats are known: what was set for one source must be of its format,
+/// and what was set for every source must be of one of them.
+///
+/// # Errors
+/// Every [`Error::InvalidOption`] there is.
+pub fn check_formats(sources: &[(&SourceOptions, Format)]) -> Result<(), Vec<Error>> {
+    let mut faults = Vec::new();
+    let mut known_by_none: BTreeMap<&str, AppliesTo> = BTreeMap::new();
+    for (source, format) in sources {
+        for (key, applies_to, own) in source.foreign_to(*format) {
+            if own {
+                let reason =
+                    format!("it is an option of {}, and source '{}' is {format}", applies_to.as_str(), source.name());
+                faults.push(Error::option(key, reason));
+            } else {
+                known_by_none.insert(key, applies_to);
+            }
+        }
+    }
+    known_by_none.retain(|key, _| {
+        !sources.iter().any(|(source, format)| {
+            source.values.contains_key(*key) && source.foreign_to(*format).all(|(foreign, ..)| foreign != *key)
+        })
+    });
+    for (key, applies_to) in known_by_none {
+        faults.push(Error::option(
+            key,
+            format!("it is an option of {}, and no source here is that", applies_to.as_str()),
+        ));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}

@@ -24,7 +24,9 @@ use parquet::DecodeResult;
 use parquet::arrow::push_decoder::ParquetPushDecoder;
 use parquet::errors::ParquetError;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
+use self::lazy::PageThread;
 use super::FileSource;
 use super::fetch::ListedFile;
 use super::plan::{Plan, PlannedFile};
@@ -32,26 +34,29 @@ use crate::budget::Permit;
 use crate::checkpoint::{Advance, RowPositions};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::format::parquet::{Cost, FileFault, Footer, FooterDecoder, ParquetFile, Projection, TAIL_BYTES, Unit};
-use crate::ordered::{Closed, DecodePool, OrderedReceiver, OrderedSender, Task, ordered, worker_error};
+use crate::ordered::{Closed, DecodePool, OrderedReceiver, OrderedSender, Task, ordered};
 use crate::schema::{Fit, OnExtra, Origin};
 use crate::source::{ReadRequest, SourceBatch, SourceStream};
 
-/// Decoded bytes of a unit, at most: large enough that the costs of a unit vanish, small enough that many
-/// fit the default budget.
+/// Decoded bytes of a unit, where nothing is decoded twice for it: large enough that the costs of a unit
+/// vanish, small enough that many fit the default budget.
 const UNIT_BYTES: u64 = 8 << 20;
 
 /// The smallest aim for a unit, however small the budget: pages are seldom smaller.
 const MIN_UNIT_BYTES: u64 = 1 << 20;
 
-/// How often pages may be decoded for the sake of small units. Beyond that it is better to go through the
-/// row group once, on one thread.
-const MAX_REPETITION: u64 = 2;
+/// What small units may cost, in percent of decoding everything once, before larger ones are tried.
+const GOOD_PERCENT: u64 = 125;
+
+/// What the largest units may cost. Beyond that it is better to go through the row group once, on one thread.
+const MAX_PERCENT: u64 = 170;
 
 /// Files whose footers are fetched ahead: many small files would wait for the store at each otherwise.
 const FILES_AHEAD: usize = 4;
 
-/// Requests of one unit that are under way at once.
-const REQUESTS_AHEAD: usize = 8;
+/// Requests that are under way at once, of all units together. More would be no faster for most stores, and
+/// each keeps a thread of local files busy.
+const MAX_REQUESTS: usize = 8;
 
 /// Ranges no further apart than this are one request: a request costs more than so many bytes.
 const MERGE_GAP_BYTES: u64 = 16 << 10;
@@ -62,8 +67,10 @@ const MERGED_BYTES: u64 = 8 << 20;
 pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Result<SourceStream> {
     let runtime = Handle::try_current().map_err(|e| Error::Worker { message: e.to_string() })?;
     let num_threads = request.pool.num_threads();
-    let (units, receiver) = ordered(2 * num_threads + 2);
-    let reading = Reading { source: source.clone(), request, runtime, units: Arc::new(units) };
+    // One for each thread, and two that are fetched meanwhile.
+    let (units, receiver) = ordered(num_threads + 2);
+    let requests = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let reading = Reading { source: source.clone(), request, runtime, units: Arc::new(units), requests };
     let reader = Task::spawn(Arc::new(reading).run(plan));
     Ok(items(receiver, reader))
 }
@@ -73,7 +80,7 @@ pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Res
 /// # Errors
 /// [`Error::BadFile`] if it isn't Parquet, [`Error::Schema`] if two of its columns have one name.
 pub(super) async fn schema_of(file: &ListedFile) -> Result<SchemaRef> {
-    let parquet = load(file).await?;
+    let parquet = load(file, &Semaphore::new(1)).await?;
     let mut names = BTreeSet::new();
     for field in parquet.schema().fields() {
         if !names.insert(field.name()) {
@@ -137,6 +144,8 @@ struct Reading {
     request: ReadRequest,
     runtime: Handle,
     units: Arc<OrderedSender<Decoded>>,
+    /// Requests that may be sent.
+    requests: Arc<Semaphore>,
 }
 
 /// Why reading stops early.
@@ -168,6 +177,7 @@ struct OpenFile {
     projection: Projection,
     fit: Fit,
     batch_rows: usize,
+    requests: Arc<Semaphore>,
     /// Decoded bytes per row, as the last unit had them; 0 before the first.
     row_bytes: AtomicU64,
 }
@@ -190,29 +200,34 @@ impl Reading {
             Task::spawn(async move { reading.open_file(planned?).await })
         });
         let mut files = opening.buffered(FILES_AHEAD);
+        let mut pages = PageThread::default();
         while let Some(file) = files.next().await {
-            self.read_file(Arc::new(file?)).await?;
+            self.read_file(Arc::new(file?), &mut pages).await?;
         }
         Ok(())
     }
 
     async fn open_file(&self, planned: PlannedFile) -> Result<OpenFile> {
         let PlannedFile { file, start } = planned;
-        let mut parquet = load(&file).await?;
+        let mut parquet = load(&file, &self.requests).await?;
         if start > parquet.num_rows() {
-            return Err(bad_file(&file, FileFault::new(format!("row {start} is next, and it has {} rows", parquet.num_rows()))));
+            return Err(bad_file(
+                &file,
+                FileFault::new(format!("row {start} is next, and it has {} rows", parquet.num_rows())),
+            ));
         }
         let (columns, fit) = self.fit(&file, parquet.schema())?;
         let mut projection = parquet.project(&columns);
         let whole = |group: usize| Unit { group, rows: 0..parquet.group_rows(group) };
         let is_large = |group| parquet.cost(&whole(group), &projection).decoded > self.unit_bytes();
         if (0..parquet.num_groups()).any(is_large) {
-            let index = FooterDecoder::with_offset_index(&parquet, file.size()).map_err(|fault| bad_file(&file, fault))?;
-            parquet = finish(&file, index).await?;
+            let index =
+                FooterDecoder::with_offset_index(&parquet, file.size()).map_err(|fault| bad_file(&file, fault))?;
+            parquet = finish(&file, index, &self.requests).await?;
             projection = parquet.project(&columns);
         }
-        let batch_rows = self.request.batch_rows;
-        Ok(OpenFile { file, start, parquet, projection, fit, batch_rows, row_bytes: AtomicU64::new(0) })
+        let (batch_rows, requests) = (self.request.batch_rows, Arc::clone(&self.requests));
+        Ok(OpenFile { file, start, parquet, projection, fit, batch_rows, requests, row_bytes: AtomicU64::new(0) })
     }
 
     /// Which columns of a file to read, by their index in its schema, and how to fit them.
@@ -224,7 +239,8 @@ impl Reading {
         }
         let extra = schema.fields().iter().find(|field| !known.contains(&field.name().as_str()));
         if let (OnExtra::Fail, Some(extra)) = (mapping.on_extra, extra) {
-            let reason = format!("{}: column {} isn't in the schema, and schema.extra-column is fail", file.url, extra.name());
+            let reason =
+                format!("{}: column {} isn't in the schema, and schema.extra-column is fail", file.url, extra.name());
             return Err(Error::Schema(reason));
         }
         let wanted = self.request.columns.fields().iter().filter_map(|field| mapping.input(field.name()));
@@ -248,7 +264,7 @@ impl Reading {
         (self.request.budget.limit_bytes() as u64 / (4 * (num_threads + 1))).clamp(MIN_UNIT_BYTES, UNIT_BYTES)
     }
 
-    async fn read_file(&self, file: Arc<OpenFile>) -> Result<(), Stop> {
+    async fn read_file(&self, file: Arc<OpenFile>, pages: &mut PageThread) -> Result<(), Stop> {
         if file.start == file.parquet.num_rows() {
             let end = Advance::new(file.file.id.clone(), file.start, file.start).with_done(true);
             let progress = Decoded::progress(SourceBatch::progress(self.request.schema(), vec![end]));
@@ -258,58 +274,61 @@ impl Reading {
             let from = file.start.saturating_sub(file.parquet.first_row(group));
             let end = file.parquet.group_rows(group);
             if from < end as u64 {
-                self.read_group(&file, Unit { group, rows: from as usize..end }).await?;
+                self.read_group(&file, Unit { group, rows: from as usize..end }, pages).await?;
             }
         }
         Ok(())
     }
 
-    async fn read_group(&self, file: &Arc<OpenFile>, left: Unit) -> Result<(), Stop> {
+    async fn read_group(&self, file: &Arc<OpenFile>, left: Unit, pages: &mut PageThread) -> Result<(), Stop> {
         let limit = self.request.budget.limit_bytes() as u64;
-        let num_threads = self.request.pool.num_threads() as u64;
         let group = left.group;
         let mut from = left.rows.start;
         while from < left.rows.end {
             let rest = Unit { group, rows: from..left.rows.end };
-            let all = file.cost(&rest);
-            let row_bytes = all.decoded.div_ceil(rest.rows.len() as u64).max(1);
-            let unit_rows = (self.unit_bytes() / row_bytes).max(1) as usize;
-            let can_cut =
-                file.parquet.has_offset_index() && file.parquet.repetition(group, &file.projection, unit_rows) <= MAX_REPETITION;
-            let unit = if all.decoded <= self.unit_bytes() {
-                rest
-            } else if can_cut {
-                file.parquet.cut(group, &file.projection, from, unit_rows)
-            } else if all.total() <= limit / (num_threads + 1) {
-                rest
-            } else {
-                return self.read_lazily(file, rest).await;
+            let unit = self.next_unit(file, rest.clone()).filter(|unit| file.cost(unit).total() <= limit);
+            let Some(unit) = unit else {
+                return pages.read(self.page_reader(file, rest)).await;
             };
-            let cost = file.cost(&unit);
-            if cost.total() > limit {
-                return self.read_lazily(file, Unit { group, rows: from..left.rows.end }).await;
-            }
             from = unit.rows.end;
-            let permit = self.request.budget.acquire(cost.total() as usize).await;
+            let permit = self.request.budget.acquire(file.cost(&unit).total() as usize).await;
             let task = Task::spawn(read_unit(Arc::clone(file), unit, self.request.pool.clone(), permit));
             self.units.submit(task.boxed(), None).await?;
         }
         Ok(())
     }
 
-    /// Goes through the rest of a row group page by page, on a thread that may block.
-    async fn read_lazily(&self, file: &Arc<OpenFile>, unit: Unit) -> Result<(), Stop> {
-        let reader = lazy::Reader {
+    /// How much of the rest of a row group to decode as one; `None` if it is to be read page by page.
+    fn next_unit(&self, file: &OpenFile, rest: Unit) -> Option<Unit> {
+        let whole = file.cost(&rest);
+        if whole.decoded <= self.unit_bytes() {
+            return Some(rest);
+        }
+        let threads = self.request.pool.num_threads() as u64;
+        let most = self.request.budget.limit_bytes() as u64 / (threads + 1);
+        if file.parquet.has_offset_index() {
+            let row_bytes = whole.decoded.div_ceil(rest.rows.len() as u64).max(1);
+            let rows_of = |bytes: u64| (bytes / row_bytes).max(1) as usize;
+            let percent = |bytes| file.parquet.repetition_percent(rest.group, &file.projection, rows_of(bytes));
+            let mut aim = self.unit_bytes();
+            // Half of the most: stored bytes and open pages come on top.
+            while percent(aim) > GOOD_PERCENT && 2 * aim <= most / 2 {
+                aim *= 2;
+            }
+            if percent(aim) <= MAX_PERCENT {
+                return Some(file.parquet.cut(rest.group, &file.projection, rest.rows.start, rows_of(aim)));
+            }
+        }
+        (whole.total() <= most).then_some(rest)
+    }
+
+    fn page_reader(&self, file: &Arc<OpenFile>, unit: Unit) -> lazy::Reader {
+        lazy::Reader {
             file: Arc::clone(file),
             unit,
             budget: self.request.budget.clone(),
             runtime: self.runtime.clone(),
             units: Arc::clone(&self.units),
-        };
-        match tokio::task::spawn_blocking(move || reader.run()).await {
-            Ok(result) => result,
-            Err(e) if e.is_panic() => Err(worker_error(e.into_panic().as_ref()).into()),
-            Err(_) => Err(Stop::Closed),
         }
     }
 }
@@ -327,9 +346,11 @@ impl OpenFile {
     /// Makes an item of rows that start at row `first` of the file.
     fn item(&self, batch: &RecordBatch, first: u64) -> Result<(SourceBatch, usize)> {
         let positions = RowPositions::consecutive(first, batch.num_rows());
-        let origin = Origin { split: Some(self.file.id.as_str()), path: Some(&self.file.url), rows: &positions, own: &[] };
+        let origin =
+            Origin { split: Some(self.file.id.as_str()), path: Some(&self.file.url), rows: &positions, own: &[] };
         let fitted = self.fit.apply(batch, &origin).map_err(|fault| {
-            let mut record = BadRecord::new(&*self.file.url, first + fault.row as u64, PositionUnit::Row, fault.message);
+            let mut record =
+                BadRecord::new(&*self.file.url, first + fault.row as u64, PositionUnit::Row, fault.message);
             record.column = Some(fault.column);
             Error::BadRecord(Box::new(record))
         })?;
@@ -369,7 +390,7 @@ async fn read_unit(file: Arc<OpenFile>, unit: Unit, pool: DecodePool, mut permit
     // Nothing is decoded here: without bytes the decoder only says what it needs.
     let mut needs = job.run()?;
     while let Some(ranges) = needs {
-        let data = fetch(&file.file, &ranges).await?;
+        let data = fetch(&file.file, &ranges, &file.requests).await?;
         let step = move || {
             let mut job = job;
             job.push(ranges, data)?;
@@ -410,7 +431,8 @@ impl UnitJob {
                 DecodeResult::NeedsData(ranges) => return Ok(Some(ranges)),
                 DecodeResult::Finished => return Ok(None),
                 DecodeResult::Data(batch) => {
-                    let first = self.file.parquet.first_row(self.unit.group) + (self.unit.rows.start + self.num_rows) as u64;
+                    let first =
+                        self.file.parquet.first_row(self.unit.group) + (self.unit.rows.start + self.num_rows) as u64;
                     self.num_rows += batch.num_rows();
                     self.items.push_back(self.file.item(&batch, first)?);
                 }
@@ -427,19 +449,19 @@ impl UnitJob {
 }
 
 /// Reads a file's footer.
-async fn load(file: &ListedFile) -> Result<ParquetFile> {
+async fn load(file: &ListedFile, requests: &Semaphore) -> Result<ParquetFile> {
     let size = file.size();
     let tail = file.read(size.saturating_sub(TAIL_BYTES)..size).await?;
     let footer = FooterDecoder::try_new(size, tail).map_err(|fault| bad_file(file, fault))?;
-    finish(file, footer).await
+    finish(file, footer, requests).await
 }
 
-async fn finish(file: &ListedFile, mut footer: FooterDecoder) -> Result<ParquetFile> {
+async fn finish(file: &ListedFile, mut footer: FooterDecoder, requests: &Semaphore) -> Result<ParquetFile> {
     loop {
         match footer.decode().map_err(|fault| bad_file(file, fault))? {
             Footer::Whole(parquet) => return Ok(parquet),
             Footer::Needs(ranges) => {
-                let data = fetch(file, &ranges).await?;
+                let data = fetch(file, &ranges, requests).await?;
                 footer.push(ranges, data).map_err(|fault| bad_file(file, fault))?;
             }
         }
@@ -451,10 +473,14 @@ fn bad_file(file: &ListedFile, fault: FileFault) -> Error {
 }
 
 /// Reads ranges, near ones by one request.
-async fn fetch(file: &ListedFile, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+async fn fetch(file: &ListedFile, ranges: &[Range<u64>], allowed: &Semaphore) -> Result<Vec<Bytes>> {
     let requests = merged(ranges);
-    let reads = requests.iter().cloned().map(|request| file.read(request));
-    let data: Vec<Bytes> = stream::iter(reads).buffered(REQUESTS_AHEAD).try_collect().await?;
+    let reads = requests.iter().cloned().map(|request| async move {
+        let closed = |_| Error::Worker { message: "no more requests may be sent".into() };
+        let _turn = allowed.acquire().await.map_err(closed)?;
+        file.read(request).await
+    });
+    let data: Vec<Bytes> = stream::iter(reads).buffered(MAX_REQUESTS).try_collect().await?;
     let cut = |range: &Range<u64>| {
         // The request with the last start that isn't behind the range's own holds it whole.
         let index = requests.partition_point(|request| request.start <= range.start).checked_sub(1)?;
@@ -489,7 +515,9 @@ fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, ListBuilder, Int32Builder, StringArray};
+    use arrow::array::{
+        ArrayRef, AsArray, Float64Array, Int32Array, Int32Builder, Int64Array, ListBuilder, StringArray,
+    };
     use arrow::compute::concat_batches;
     use arrow::datatypes::Int64Type;
     use object_store::memory::InMemory;
@@ -517,8 +545,16 @@ mod tests {
         }
         let columns: [(&str, ArrayRef); 5] = [
             ("id", Arc::new(Int64Array::from_iter_values(rows.clone()))),
-            ("d", Arc::new(rows.clone().map(|row| (row % 5 != 0).then_some(row as f64 / 3.0)).collect::<Float64Array>())),
-            ("word", Arc::new(rows.clone().map(|row| Some(["alpha", "beta", "gamma"][row as usize % 3])).collect::<StringArray>())),
+            (
+                "d",
+                Arc::new(rows.clone().map(|row| (row % 5 != 0).then_some(row as f64 / 3.0)).collect::<Float64Array>()),
+            ),
+            (
+                "word",
+                Arc::new(
+                    rows.clone().map(|row| Some(["alpha", "beta", "gamma"][row as usize % 3])).collect::<StringArray>(),
+                ),
+            ),
             ("text", Arc::new(rows.map(|row| Some(format!("row {row} of many"))).collect::<StringArray>())),
             ("list", Arc::new(lists.finish())),
         ];
@@ -533,7 +569,9 @@ mod tests {
             .set_compression(Compression::ZSTD(ZstdLevel::default()));
         match with_index {
             true => properties.build(),
-            false => properties.set_offset_index_disabled(true).set_statistics_enabled(EnabledStatistics::Chunk).build(),
+            false => {
+                properties.set_offset_index_disabled(true).set_statistics_enabled(EnabledStatistics::Chunk).build()
+            }
         }
     }
 
@@ -611,10 +649,14 @@ mod tests {
         for with_index in [true, false] {
             // Groups that are small, groups that must be cut, and one for all.
             for group_rows in [1_500, 17_000, 40_000] {
-                let store = store(&[("in/a.parquet", written(&[rows.clone()], properties(group_rows, with_index)))]).await;
+                let store =
+                    store(&[("in/a.parquet", written(&[rows.clone()], properties(group_rows, with_index)))]).await;
                 for (threads, memory) in [(1, 64 << 20), (2, 64 << 20), (3, 3 << 20), (8, 4 << 20)] {
                     let got = read(&store, None, How { threads, memory, batch_rows: 1024 }).await.unwrap();
-                    assert_eq!(got, rows, "index {with_index}, groups of {group_rows}, {threads} threads, {memory} bytes");
+                    assert_eq!(
+                        got, rows,
+                        "index {with_index}, groups of {group_rows}, {threads} threads, {memory} bytes"
+                    );
                 }
             }
         }
@@ -643,7 +685,12 @@ mod tests {
         let rows = table(0..300);
         let without = rows.project(&[2, 0]).unwrap();
         let files = [rows.clone(), without, rows.clone()].map(|batch| written(&[batch], properties(100, true)));
-        let store = store(&[("in/1.parquet", files[0].clone()), ("in/2.parquet", files[1].clone()), ("in/10.parquet", files[2].clone())]).await;
+        let store = store(&[
+            ("in/1.parquet", files[0].clone()),
+            ("in/2.parquet", files[1].clone()),
+            ("in/10.parquet", files[2].clone()),
+        ])
+        .await;
         let got = read(&store, Some("word STRING, gone INT, d DOUBLE, id BIGINT NOT NULL"), USUAL).await.unwrap();
         assert_eq!(got.num_rows(), 900);
         let nulls = |column: usize, file: usize| got.column(column).slice(300 * file, 300).null_count();
@@ -690,7 +737,11 @@ mod tests {
     #[tokio::test]
     async fn files_without_rows_are_finished() {
         let empty = written(&[table(0..0)], properties(100, true));
-        let files = [("in/1.parquet", empty.clone()), ("in/2.parquet", written(&[table(0..3)], properties(2, true))), ("in/3.parquet", empty)];
+        let files = [
+            ("in/1.parquet", empty.clone()),
+            ("in/2.parquet", written(&[table(0..3)], properties(2, true))),
+            ("in/3.parquet", empty),
+        ];
         let store = store(&files).await;
         assert_eq!(read(&store, None, USUAL).await.unwrap(), table(0..3));
     }
@@ -817,7 +868,11 @@ mod tests {
         let source = source(&store, None).await.unwrap();
         assert_eq!(format_schema(&source.schema()), "id BIGINT, d DOUBLE, word STRING, text STRING, list ARRAY<INT>");
         assert!(source.schema().metadata().is_empty());
-        let twice = RecordBatch::try_from_iter([("a", Arc::new(Int32Array::from(vec![1])) as ArrayRef), ("a", Arc::new(Int32Array::from(vec![2])))]).unwrap();
+        let twice = RecordBatch::try_from_iter([
+            ("a", Arc::new(Int32Array::from(vec![1])) as ArrayRef),
+            ("a", Arc::new(Int32Array::from(vec![2]))),
+        ])
+        .unwrap();
         let store = self::store(&[("in/a.parquet", written(&[twice], properties(10, true)))]).await;
         let error = self::source(&store, None).await.unwrap_err();
         assert_eq!(error.to_string(), "in/a.parquet: it has two columns a");
@@ -828,7 +883,10 @@ mod tests {
         assert_eq!(merged(&[30..40, 0..10, 10..20]), [0..40]);
         let far = MERGE_GAP_BYTES + 11;
         assert_eq!(merged(&[0..10, far..far + 5]), [0..10, far..far + 5]);
-        assert_eq!(merged(&[0..MERGED_BYTES, MERGED_BYTES..MERGED_BYTES + 5]), [0..MERGED_BYTES, MERGED_BYTES..MERGED_BYTES + 5]);
+        assert_eq!(
+            merged(&[0..MERGED_BYTES, MERGED_BYTES..MERGED_BYTES + 5]),
+            [0..MERGED_BYTES, MERGED_BYTES..MERGED_BYTES + 5]
+        );
         assert_eq!(merged(&[0..MERGED_BYTES, 5..MERGED_BYTES + 5, 7..9]), [0..MERGED_BYTES + 5]);
     }
 }

@@ -104,9 +104,8 @@ impl FooterDecoder {
     pub(crate) fn with_offset_index(file: &ParquetFile, file_bytes: u64) -> Result<Self, FileFault> {
         let metadata = file.metadata().as_ref().clone();
         let decoder = ParquetMetaDataPushDecoder::try_new_with_metadata(file_bytes, metadata).map_err(damaged)?;
-        let decoder = decoder
-            .with_column_index_policy(PageIndexPolicy::Skip)
-            .with_offset_index_policy(PageIndexPolicy::Optional);
+        let decoder =
+            decoder.with_column_index_policy(PageIndexPolicy::Skip).with_offset_index_policy(PageIndexPolicy::Optional);
         Ok(Self { decoder, file_bytes })
     }
 
@@ -191,7 +190,9 @@ impl ParquetFile {
             for column in group.columns() {
                 let place = stored_range(column).ok_or_else(|| {
                     let name = column.column_path();
-                    FileFault::new(format!("damaged: row group {index}, column {name}: it lies at no place of the file"))
+                    FileFault::new(format!(
+                        "damaged: row group {index}, column {name}: it lies at no place of the file"
+                    ))
                 })?;
                 if place.end > file_bytes {
                     return Err(beyond(&format!("row group {index}, column {}", column.column_path()), &place));
@@ -274,17 +275,20 @@ impl ParquetFile {
         cost
     }
 
-    /// How often the pages of a row group are decoded if it is cut into units of about `unit_rows` rows:
-    /// once if every column has small pages.
-    pub(crate) fn repetition(&self, group: usize, projection: &Projection, unit_rows: usize) -> u64 {
+    /// How much is decoded if a row group is cut into units of about `unit_rows` rows, in percent of what is
+    /// decoded if it isn't: pages may be part of two units or more, and a dictionary is part of each.
+    pub(crate) fn repetition_percent(&self, group: usize, projection: &Projection, unit_rows: usize) -> u64 {
         let (mut once, mut repeated) = (0u64, 0u64);
         for chunk in self.columns(group, projection) {
             let bytes = non_negative(chunk.meta.uncompressed_size());
-            let page_rows = chunk.num_rows / chunk.num_pages().max(1) as usize;
-            once += bytes;
-            repeated += bytes.saturating_add(bytes.saturating_mul(page_rows as u64) / unit_rows.max(1) as u64);
+            let num_units = chunk.num_rows.div_ceil(unit_rows.max(1)) as u64;
+            // Each cut goes through a page, unless pages of all columns begin together; half of them do.
+            let cut_pages = bytes / chunk.num_pages().max(1) / 2;
+            let again = cut_pages + chunk.plain_dictionary_bytes();
+            once = once.saturating_add(bytes);
+            repeated = repeated.saturating_add(bytes.saturating_add(again.saturating_mul(num_units.saturating_sub(1))));
         }
-        repeated.checked_div(once).unwrap_or(1)
+        repeated.saturating_mul(100).checked_div(once).unwrap_or(100)
     }
 
     /// The rows from `from` on that make one unit of about `unit_rows` rows: up to where a page of the
@@ -295,7 +299,9 @@ impl ParquetFile {
         let widest = self.columns(group, projection).max_by_key(|chunk| chunk.meta.compressed_size());
         let begins = widest.and_then(|chunk| chunk.pages).unwrap_or_default().iter();
         let mut cut = end;
-        for begin in begins.map(|page| page.first_row_index.max(0) as usize).filter(|&begin| begin > from && begin < end) {
+        for begin in
+            begins.map(|page| page.first_row_index.max(0) as usize).filter(|&begin| begin > from && begin < end)
+        {
             if begin > wanted {
                 // The page is longer than what was wanted.
                 if cut == end {
@@ -390,9 +396,13 @@ impl Chunk<'_> {
 
     /// One page and the dictionary, decompressed, and the dictionary once more as values.
     fn open_bytes(&self) -> u64 {
+        2 * self.plain_dictionary_bytes() + non_negative(self.meta.uncompressed_size()) / self.num_pages().max(1)
+    }
+
+    /// The dictionary, decompressed as well as the whole column is.
+    fn plain_dictionary_bytes(&self) -> u64 {
         let (stored, plain) = (non_negative(self.meta.compressed_size()), non_negative(self.meta.uncompressed_size()));
-        let dictionary = scaled(self.dictionary_bytes(), plain, stored).min(plain);
-        2 * dictionary + plain / self.num_pages().max(1)
+        scaled(self.dictionary_bytes(), plain, stored).min(plain)
     }
 
     fn decoded_bytes(&self) -> u64 {

@@ -9,7 +9,9 @@
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -18,12 +20,13 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{Decoded, OpenFile, Stop};
 use crate::budget::{Budget, Permit};
 use crate::error::{Error, Result};
 use crate::format::parquet::Unit;
-use crate::ordered::OrderedSender;
+use crate::ordered::{OrderedSender, worker_error};
 
 /// Bytes that are read ahead of a column, at most: as much as a page of most writers.
 const MAX_AHEAD_BYTES: u64 = 1 << 20;
@@ -33,6 +36,45 @@ const MIN_AHEAD_BYTES: u64 = 16 << 10;
 
 /// Bytes of a page that are looked at for its sizes: three numbers of five bytes, each with a byte before it.
 const SIZES_BYTES: usize = 18;
+
+/// A thread that goes through row groups page by page, started with the first of them.
+///
+/// It is one for all: what a row group has freed is used again by the next, while every thread that
+/// allocates much keeps some of it.
+#[derive(Debug, Default)]
+pub(super) struct PageThread(Option<mpsc::Sender<Job>>);
+
+type Job = (Reader, oneshot::Sender<Result<(), Stop>>);
+
+impl PageThread {
+    /// Waits until `reader` is through.
+    pub(super) async fn read(&mut self, reader: Reader) -> Result<(), Stop> {
+        let jobs = match &self.0 {
+            Some(jobs) => jobs,
+            None => self.0.insert(start()?),
+        };
+        let lost = || Error::Worker { message: "the thread that reads pages has ended".into() };
+        let (done, result) = oneshot::channel();
+        jobs.send((reader, done)).await.map_err(|_| lost())?;
+        result.await.map_err(|_| lost())?
+    }
+}
+
+/// The thread ends once its jobs can't come any more, or nobody receives what it reads.
+fn start() -> Result<mpsc::Sender<Job>> {
+    let (jobs, mut received) = mpsc::channel::<Job>(1);
+    let work = move || {
+        while let Some((reader, done)) = received.blocking_recv() {
+            let result = catch_unwind(AssertUnwindSafe(|| reader.run()));
+            let result = result.unwrap_or_else(|payload| Err(worker_error(payload.as_ref()).into()));
+            // Nobody waits any more if the stream was dropped.
+            let _ = done.send(result);
+        }
+    };
+    let thread = thread::Builder::new().name("segue-pages".into()).spawn(work);
+    thread.map_err(|e| Error::Worker { message: format!("no thread to read pages on: {e}") })?;
+    Ok(jobs)
+}
 
 /// Reads the rest of one row group, in order.
 #[derive(Debug)]
@@ -197,7 +239,9 @@ impl Pages {
         let end = {
             let state = self.state();
             let column = &state.columns[index];
-            if let Some(bytes) = column.window_at(start).filter(|bytes| bytes.len() as u64 >= len.min(column.range.end - start)) {
+            if let Some(bytes) =
+                column.window_at(start).filter(|bytes| bytes.len() as u64 >= len.min(column.range.end - start))
+            {
                 return Ok(bytes);
             }
             start.saturating_add(len.max(self.0.ahead_bytes)).min(column.range.end)
@@ -350,7 +394,8 @@ mod tests {
         let header = [0x15, 0x04, 0x15, 0xd8, 0x04, 0x15, 0x80, 0x02, 0x2c];
         let sizes = PageSizes { is_dictionary: true, plain: 300, stored: 128 };
         assert_eq!(PageSizes::parse(&header), Some(sizes));
-        for no_header in [&header[..7], &[0x15, 0x05], &[0x16, 0x04], &[0x15, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], &[]] {
+        for no_header in [&header[..7], &[0x15, 0x05], &[0x16, 0x04], &[0x15, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], &[]]
+        {
             assert_eq!(PageSizes::parse(no_header), None);
         }
     }

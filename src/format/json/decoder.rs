@@ -269,8 +269,22 @@ mod tests {
                 ("{\"a\":1}", Err("an object is not a STRING")),
             ],
         );
-        check("BOOLEAN", &[("true", Ok("true")), ("1", Err("'1' is not a BOOLEAN")), ("\"true\"", Err("the string 'true' is not a BOOLEAN"))]);
-        check("DATE", &[("\"2024-02-29\"", Ok("2024-02-29")), (r#""2024\u002d02-29""#, Ok("2024-02-29")), ("5", Err("'5' is not a DATE"))]);
+        check(
+            "BOOLEAN",
+            &[
+                ("true", Ok("true")),
+                ("1", Err("'1' is not a BOOLEAN")),
+                ("\"true\"", Err("the string 'true' is not a BOOLEAN")),
+            ],
+        );
+        check(
+            "DATE",
+            &[
+                ("\"2024-02-29\"", Ok("2024-02-29")),
+                (r#""2024\u002d02-29""#, Ok("2024-02-29")),
+                ("5", Err("'5' is not a DATE")),
+            ],
+        );
         check("TIMESTAMP(3)", &[("\"2023-08-15T14:37:35.4119+02:00\"", Ok("2023-08-15T12:37:35.411"))]);
         check("TIME(0)", &[("\"14:37:35\"", Ok("14:37:35"))]);
         check("BYTES", &[("\"AQL/\"", Ok("0102ff")), ("\"*\"", Err("'*' is not a BYTES"))]);
@@ -298,9 +312,15 @@ mod tests {
     fn nested_values_follow_the_same_rules() {
         check("ARRAY<INT>", &[("[1, null, 3]", Ok("[1, null, 3]")), ("[]", Ok("[]")), ("null", Ok("null"))]);
         check("ARRAY<BYTES>", &[("[\"AQL/\"]", Ok("[0102ff]"))]);
-        check("ROW<a INT, b STRING>", &[(r#"{"b":"x","z":[{}],"a":1,"a":2}"#, Ok("{a: 2, b: x}")), ("{}", Ok("{a: null, b: null}"))]);
+        check(
+            "ROW<a INT, b STRING>",
+            &[(r#"{"b":"x","z":[{}],"a":1,"a":2}"#, Ok("{a: 2, b: x}")), ("{}", Ok("{a: null, b: null}"))],
+        );
         check("MAP<STRING, DECIMAL(4,2)>", &[(r#"{"x":1.5,"y":null,"x":2}"#, Ok("{x: 2.00, y: null}"))]);
-        check("MAP<INT, ARRAY<ROW<t TIMESTAMP(3)>>>", &[(r#"{"7":[{"t":"2024-01-01"}]}"#, Ok("{7: [{t: 2024-01-01T00:00:00}]}"))]);
+        check(
+            "MAP<INT, ARRAY<ROW<t TIMESTAMP(3)>>>",
+            &[(r#"{"7":[{"t":"2024-01-01"}]}"#, Ok("{7: [{t: 2024-01-01T00:00:00}]}"))],
+        );
     }
 
     #[test]
@@ -316,15 +336,22 @@ mod tests {
             assert_eq!((fault.column.as_deref(), fault.message.as_str()), (Some(column), message), "{record}");
         }
         // A null ROW hides what is NOT NULL in it.
-        let (batch, _) = decode("c ROW<n INT NOT NULL, l ARRAY<INT NOT NULL> NOT NULL>", b"{\"c\":null}\n{\"c\":{\"n\":1,\"l\":[2]}}", JsonOptions::default()).unwrap();
+        let (batch, _) = decode(
+            "c ROW<n INT NOT NULL, l ARRAY<INT NOT NULL> NOT NULL>",
+            b"{\"c\":null}\n{\"c\":{\"n\":1,\"l\":[2]}}",
+            JsonOptions::default(),
+        )
+        .unwrap();
         assert!(batch.column(0).is_null(0) && batch.column(0).is_valid(1));
     }
 
     #[test]
     fn keys_are_found_in_any_order_and_the_last_of_two_counts() {
-        let records = b"{\"a\":1,\"b\":2}\n{\"b\":3,\"x\":{\"a\":9},\"a\":4}\n \t\r\n{\"a\":5,\"\\u0061\":6}\n{\"A\":7}\r\n{}";
+        let records =
+            b"{\"a\":1,\"b\":2}\n{\"b\":3,\"x\":{\"a\":9},\"a\":4}\n \t\r\n{\"a\":5,\"\\u0061\":6}\n{\"A\":7}\r\n{}";
         let (batch, starts) = decode("b INT, a INT", records, JsonOptions::default()).unwrap();
-        let rows = |column: usize| (0..batch.num_rows()).map(|row| shown(batch.column(column), row)).collect::<Vec<_>>();
+        let rows =
+            |column: usize| (0..batch.num_rows()).map(|row| shown(batch.column(column), row)).collect::<Vec<_>>();
         assert_eq!(rows(0), ["2", "3", "null", "null", "null"]);
         assert_eq!(rows(1), ["1", "4", "6", "null", "null"]);
         assert_eq!(starts, [0, 14, 44, 63, 72]);
@@ -427,10 +454,12 @@ mod tests {
             "\"[0-9]{1,4}\"",
             "[\\[\\]{}\":,0-9]{0,4}",
         ];
-        prop::collection::vec((prop::sample::select(vec!["i", "d", "s", "b", "other"]), value), 0..6).prop_map(|members| {
-            let members: Vec<_> = members.into_iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
-            format!("{{{}}}", members.join(","))
-        })
+        prop::collection::vec((prop::sample::select(vec!["i", "d", "s", "b", "other"]), value), 0..6).prop_map(
+            |members| {
+                let members: Vec<_> = members.into_iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+                format!("{{{}}}", members.join(","))
+            },
+        )
     }
 
     const FLAT: &str = "i BIGINT, d DOUBLE, s STRING, b BOOLEAN";

@@ -194,7 +194,8 @@ fn scalar(text: &str, slot: Slot) -> DataType {
 }
 
 fn unify(known: &DataType, now: &DataType) -> Option<DataType> {
-    let is_written = |data_type: &DataType| matches!(data_type, DataType::Utf8 | DataType::Date32 | DataType::Timestamp(..));
+    let is_written =
+        |data_type: &DataType| matches!(data_type, DataType::Utf8 | DataType::Date32 | DataType::Timestamp(..));
     let both = unify_types(known, now);
     both.or_else(|| (is_written(known) && is_written(now)).then_some(DataType::Utf8))
 }

@@ -50,7 +50,8 @@ impl Data {
 
 /// Writes the same rows in every format.
 fn data(runtime: &Runtime) -> Data {
-    let num_rows = std::env::var("SEGUE_BENCH_ROWS").map_or(DEFAULT_ROWS, |rows| rows.parse().expect("a number of rows"));
+    let num_rows =
+        std::env::var("SEGUE_BENCH_ROWS").map_or(DEFAULT_ROWS, |rows| rows.parse().expect("a number of rows"));
     let data = Data { folder: tempfile::tempdir().expect("a temporary folder"), num_rows };
     let source = DatagenSource::builder(schema())
         .field("auction", FieldKind::Random { min: Some("0".into()), max: Some("100000".into()), length: None })

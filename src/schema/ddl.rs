@@ -346,7 +346,7 @@ fn format_name(name: &str) -> String {
 
 /// The SQL name of a column's type; Arrow's own where SQL has none.
 pub fn type_name(field: &Field) -> String {
-    let sql = match field.data_type() {
+    match field.data_type() {
         DataType::Int8 => "TINYINT".into(),
         DataType::Int16 => "SMALLINT".into(),
         DataType::Int32 => "INT".into(),
@@ -363,7 +363,7 @@ pub fn type_name(field: &Field) -> String {
         DataType::Time32(TimeUnit::Millisecond) | DataType::Time64(_) => {
             format!("TIME({})", precision(field).unwrap_or(0))
         }
-        DataType::Timestamp(TimeUnit::Second, _) => return arrow_name(field),
+        DataType::Timestamp(TimeUnit::Second, _) => arrow_name(field),
         DataType::Timestamp(_, None) => format!("TIMESTAMP({})", precision(field).unwrap_or(6)),
         DataType::Timestamp(_, Some(zone)) if &**zone == UTC => {
             format!("TIMESTAMP_LTZ({})", precision(field).unwrap_or(6))
@@ -387,8 +387,7 @@ pub fn type_name(field: &Field) -> String {
             text + ">"
         }
         _ => arrow_name(field),
-    };
-    sql
+    }
 }
 
 fn element(field: &Field) -> String {

@@ -326,10 +326,10 @@ fn convert(array: &ArrayRef, field: &Field) -> Result<ArrayRef, RowFault> {
     if array.data_type() == wanted {
         return Ok(cut_digits(array, field));
     }
-    if let (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) = (array.data_type(), wanted) {
-        if from > to {
-            return Ok(cut_digits(&coarser(array, *from, *to, wanted), field));
-        }
+    if let (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) = (array.data_type(), wanted)
+        && from > to
+    {
+        return Ok(cut_digits(&coarser(array, *from, *to, wanted), field));
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let cast = cast_with_options(array, wanted, &strict);

@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Field, Fields, Schema, TimeUnit};
 
 pub use ddl::{PRECISION_KEY, format_schema, parse_schema, precision, type_name};
 pub use mapping::{ColumnRule, Mapping, OnExtra, OnMissing};
-pub(crate) use mapping::{Fit, FitTarget, RowFault};
+pub(crate) use mapping::{Fit, FitTarget};
 pub(crate) use metadata::Origin;
 pub use metadata::Provenance;
 pub use values::BytesFormat;

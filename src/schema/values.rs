@@ -370,7 +370,7 @@ fn decimal(text: &[u8], precision: u8, scale: i8, rounding: bool) -> Outcome<i25
     let kept = whole.len() as i64 + i64::from(exponent) + i64::from(scale);
     let mut value = i256::ZERO;
     let ten = i256::from(10);
-    let mut add = |value: &mut i256, digit: u8| -> Outcome<()> {
+    let add = |value: &mut i256, digit: u8| -> Outcome<()> {
         let next = value.checked_mul(ten).and_then(|v| v.checked_add(i256::from(i64::from(digit - b'0'))));
         *value = next.ok_or(ValueFault::OutOfRange)?;
         Ok(())

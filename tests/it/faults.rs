@@ -46,7 +46,10 @@ async fn a_missing_path_is_an_error() {
     };
     let at = folder.path().display();
     assert_eq!(error("nope.csv").await.to_string(), format!("{at}/nope.csv: no such file or folder"));
-    assert_eq!(error("*.csv").await.to_string(), format!("{at}/*.csv: no matching files (source.allow-empty=true lets it pass)"));
+    assert_eq!(
+        error("*.csv").await.to_string(),
+        format!("{at}/*.csv: no matching files (source.allow-empty=true lets it pass)")
+    );
     assert_eq!(error("").await.to_string(), format!("{at}/: no matching files (source.allow-empty=true lets it pass)"));
     assert!(matches!(error("nope.csv").await, Error::NotFound { .. }));
     let allowed = source(folder.path()).allow_empty(true).schema(schema()).build().await.unwrap();
@@ -57,13 +60,19 @@ async fn a_missing_path_is_an_error() {
 async fn a_mix_of_formats_is_an_error() {
     let folder = folder(&[("a.csv", b"id\n1\n"), ("b.ndjson", b"{}")]);
     let error = source(folder.path()).build().await.unwrap_err().to_string();
-    assert!(error.ends_with("files of two formats, a.csv (csv) and b.ndjson (json); take one by a glob or --format"), "{error}");
+    assert!(
+        error.ends_with("files of two formats, a.csv (csv) and b.ndjson (json); take one by a glob or --format"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_header_of_which_only_some_columns_are_known_is_an_error() {
     let error = message("a.csv", "id,nam\n1,x\n", "id INT, name STRING").await;
-    assert_eq!(error, "a.csv: the first record names some columns of the schema (id) and not others (name); set csv.header to true or false");
+    assert_eq!(
+        error,
+        "a.csv: the first record names some columns of the schema (id) and not others (name); set csv.header to true or false"
+    );
 }
 
 #[tokio::test]
@@ -96,7 +105,10 @@ async fn a_bad_number_is_told_with_file_line_byte_column_and_value() {
     assert_eq!(rows, ["1|a\nb", "2|c"]);
     assert_eq!(error, "n.csv line 4 (byte 12), column id: '3000000000' is out of range for INT");
     let compressed = gzip(b"id,v\n1,2.5\n2,x7\n");
-    assert_eq!(message("n.csv.gz", compressed, "id INT, v DOUBLE").await, "n.csv.gz line 3 (byte 11), column v: 'x7' is not a DOUBLE");
+    assert_eq!(
+        message("n.csv.gz", compressed, "id INT, v DOUBLE").await,
+        "n.csv.gz line 3 (byte 11), column v: 'x7' is not a DOUBLE"
+    );
 }
 
 #[tokio::test]
@@ -177,7 +189,10 @@ async fn truncated_compressed_files_are_an_error() {
 async fn a_parquet_file_that_is_none_is_an_error() {
     let folder = folder(&[("a.parquet", b"PAR0 this is no Parquet file, though its name says so")]);
     let error = source(folder.path()).build().await.unwrap_err();
-    assert!(error.to_string().ends_with("a.parquet: not a Parquet file, or truncated: it doesn't end with PAR1"), "{error}");
+    assert!(
+        error.to_string().ends_with("a.parquet: not a Parquet file, or truncated: it doesn't end with PAR1"),
+        "{error}"
+    );
 
     let whole = parquet_bytes(&[ids(0..100)], 10);
     let truncated = crate::common::folder(&[("a.parquet", &whole[..whole.len() / 2])]);

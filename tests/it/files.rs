@@ -15,7 +15,9 @@ use segue::schema::Provenance;
 use segue::source::{DatagenSource, FieldKind};
 use segue::testing::Suite;
 
-use crate::common::{Read, chain_of, folder, gzip, ids, limit, memory, parquet_bytes, read, read_all, schema, schema_of, zstd};
+use crate::common::{
+    Read, chain_of, folder, gzip, ids, limit, memory, parquet_bytes, read, read_all, schema, schema_of, zstd,
+};
 
 /// The catalogue in `data/README.md` tells what each of these files is for.
 fn data(path: &str) -> String {
@@ -148,29 +150,30 @@ async fn splits_are_named_relative_to_their_root() {
         names
     };
     let all = splits(data("mixed")).await;
-    assert_eq!(all, [
-        "2019/part-1.csv",
-        "2019/part-2.csv",
-        "2019/part-9.csv",
-        "2019/part-10.csv",
-        "2019/part-11.csv.gz",
-        "2020/a.csv",
-        "2020/q1/part-1.csv",
-        "2020/q1/part-2.csv.zst",
-        "2020/q2/part-1.csv",
-        "2021/part-1.csv",
-        "2021/part-2.csv",
-        "2021/part-3.csv",
-        "last.csv"
-    ]);
+    assert_eq!(
+        all,
+        [
+            "2019/part-1.csv",
+            "2019/part-2.csv",
+            "2019/part-9.csv",
+            "2019/part-10.csv",
+            "2019/part-11.csv.gz",
+            "2020/a.csv",
+            "2020/q1/part-1.csv",
+            "2020/q1/part-2.csv.zst",
+            "2020/q2/part-1.csv",
+            "2021/part-1.csv",
+            "2021/part-2.csv",
+            "2021/part-3.csv",
+            "last.csv"
+        ]
+    );
     assert_eq!(splits(data("mixed/last.csv")).await, ["last.csv"]);
     assert_eq!(splits(data("mixed/2019/part-1*.csv")).await, ["part-1.csv", "part-10.csv"]);
-    assert_eq!(splits(data("mixed/**/part-1.csv")).await, [
-        "2019/part-1.csv",
-        "2020/q1/part-1.csv",
-        "2020/q2/part-1.csv",
-        "2021/part-1.csv"
-    ]);
+    assert_eq!(
+        splits(data("mixed/**/part-1.csv")).await,
+        ["2019/part-1.csv", "2020/q1/part-1.csv", "2020/q2/part-1.csv", "2021/part-1.csv"]
+    );
     assert_eq!(splits(format!("file://{}", data("mixed/last.csv"))).await, ["last.csv"]);
 }
 
@@ -216,13 +219,24 @@ async fn a_record_longer_than_a_chunk_is_one_record() {
 /// CASE 12: no rows, no error.
 #[tokio::test]
 async fn empty_files_and_files_with_only_a_header_have_no_rows() {
-    let folder = folder(&[("1.csv", b""), ("2.csv", csv(0..3).as_bytes()), ("3.csv", b"id,name\n"), ("4.csv", b"id,name"), ("5.csv", b"")]);
+    let folder = folder(&[
+        ("1.csv", b""),
+        ("2.csv", csv(0..3).as_bytes()),
+        ("3.csv", b"id,name\n"),
+        ("4.csv", b"id,name"),
+        ("5.csv", b""),
+    ]);
     let chain = chain(folder.path()).await;
     assert_eq!(read_all(&chain).await.ids(), [0, 1, 2]);
     Suite::new(chain).run().await.unwrap();
-    for (name, content) in
-        [("a.csv", ""), ("a.csv", "\n"), ("a.csv", "id,name\n"), ("a.csv", "id,name"), ("a.ndjson", ""), ("a.ndjson", "\n\n")]
-    {
+    for (name, content) in [
+        ("a.csv", ""),
+        ("a.csv", "\n"),
+        ("a.csv", "id,name\n"),
+        ("a.csv", "id,name"),
+        ("a.ndjson", ""),
+        ("a.ndjson", "\n\n"),
+    ] {
         let folder = crate::common::folder(&[(name, content.as_bytes())]);
         let path = folder.path().display().to_string();
         let source = FileSource::builder(path).schema(schema()).build().await.unwrap();
@@ -260,8 +274,11 @@ async fn a_column_missing_in_one_file_is_null_only_there() {
 #[tokio::test]
 async fn digits_beyond_the_precision_of_a_time_are_cut() {
     let folder = folder(&[("a.csv", b"t\n2023-08-15 14:37:35.987654\n")]);
-    let source =
-        FileSource::builder(folder.path().display().to_string()).schema(schema_of("t TIMESTAMP(2)")).build().await.unwrap();
+    let source = FileSource::builder(folder.path().display().to_string())
+        .schema(schema_of("t TIMESTAMP(2)"))
+        .build()
+        .await
+        .unwrap();
     assert_eq!(read_all(&chain_of(source)).await.lines(), ["2023-08-15T14:37:35.980"]);
 }
 
@@ -339,11 +356,8 @@ async fn object_stores_conform() {
 /// History is what was listed at the start; files that were finished may be gone.
 #[tokio::test]
 async fn a_restart_reads_the_list_of_the_first_start() {
-    let folder = folder(&[
-        ("a.csv", csv(0..5).as_bytes()),
-        ("b.csv", csv(5..10).as_bytes()),
-        ("c.csv", csv(10..15).as_bytes()),
-    ]);
+    let folder =
+        folder(&[("a.csv", csv(0..5).as_bytes()), ("b.csv", csv(5..10).as_bytes()), ("c.csv", csv(10..15).as_bytes())]);
     let first = read(&chain(folder.path()).await, None, limit(7)).await.whole();
     std::fs::remove_file(folder.path().join("a.csv")).unwrap();
     std::fs::write(folder.path().join("aa.csv"), csv(100..110)).unwrap();

@@ -84,3 +84,7 @@ pub use format::Format;
 pub use hybrid::{HybridSource, HybridStream, ReadOptions};
 pub use schema::Provenance;
 pub use source::{Boundedness, ChainBatch, DatagenSource, MemorySource, Source, SourceBatch};
+
+#[cfg(all(doctest, feature = "csv", feature = "json"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -9,4 +9,6 @@ mod files;
 mod hybrid;
 mod layering;
 mod memory;
+#[cfg(feature = "cli")]
+mod readme;
 mod rules;

@@ -66,8 +66,8 @@ impl SinkTarget {
             builder = builder.header(if header { Header::Written } else { Header::Omitted });
         }
         #[cfg(feature = "parquet")]
-        if let Some(parquet) = options.parquet()? {
-            builder = builder.parquet(parquet);
+        {
+            builder = builder.parquet(options.parquet()?);
         }
         Ok(builder.build()?)
     }

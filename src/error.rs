@@ -88,6 +88,13 @@ pub enum Error {
     #[error("{0}")]
     Schema(String),
 
+    /// Sources without a record, of which no schema can be inferred.
+    #[error("{path}: there are no records to infer a schema from; give one with --schema")]
+    NoRecords {
+        /// The source.
+        path: String,
+    },
+
     /// An option key that nobody knows.
     #[error("unknown option '{key}'")]
     UnknownOption {
@@ -291,6 +298,7 @@ impl Error {
             self,
             Self::SchemaConflict { .. }
                 | Self::Schema(_)
+                | Self::NoRecords { .. }
                 | Self::UnknownOption { .. }
                 | Self::InvalidOption { .. }
                 | Self::Chain(_)

@@ -12,61 +12,68 @@ const ABOUT: &str = "Reads files as one ordered stream of rows under one schema,
 
 const EXAMPLES: &str = "\
 Examples:
-  segue read 'logs/*.csv'                        rows of many files, in natural order (quote the glob)
-  segue read 2023.parquet 'new/*.csv' --limit 5  one source after the other, under one schema
-  segue schema 'logs/*.csv'                      what columns there are
-  segue plan 'logs/*.csv'                        what would be read
+  segue read 'logs/*.csv'                many files, in natural order (quote the glob)
+  segue read old.parquet 'new/*.csv'     one source after the other, one schema
+  segue schema 'logs/*.csv'              what columns there are
+  segue plan 'logs/*.csv'                what would be read
   segue copy 'logs/**/*.csv.gz' --to parquet:out --checkpoint job.ckpt
-                                                 into files; run it again after a kill, and it goes on
+                                         into files; after a kill, the same again
 
-Data goes to stdout, everything else to stderr. `segue help COMMAND` says more, `segue options` lists
-every option of formats and sources.
+Data goes to stdout, everything else to stderr. `segue help COMMAND` says more,
+`segue options` lists every option of sources, formats and sinks.
 
-Exit status: 0 done; 1 the data or the machine said no; 2 the command can't work as it is;
-130, 143 interrupted, and resumable with --checkpoint.";
+Exit status: 0 done; 1 the data or the machine said no; 2 the command can't work
+as it is; 130, 143 interrupted (with --checkpoint, run it again to go on).";
 
 const READ_EXAMPLES: &str = "\
 Examples:
   segue read bids.csv
   segue read 'bids/*.csv' --schema 'id INT, price DOUBLE, at TIMESTAMP(3)'
-  segue read csv:dump.txt -o 'csv.field-delimiter=|' -o csv.header=no
+  segue read csv:dump.txt -o 'csv.field-delimiter=|' -o csv.header=false
   segue read old.parquet 'new/*.json' --metadata _source,_path --output json
-  segue read 'bids/*.csv' --checkpoint bids.ckpt | consumer     # run again: goes on where it was
+  segue read 'bids/*.csv' --checkpoint job.ckpt | consumer
+                            # run it again, and it goes on where it was
 
-A source is a file, a folder, a glob or a URL (s3:// gs:// az:// http(s):// file://), in reading order,
-with FORMAT: in front where the suffix doesn't tell (csv, json, parquet, raw). Quote globs, so that
-segue lists the files itself: `*` within a folder, `**` across folders, {a,b}.";
+A source is a file, a folder, a glob or a URL (s3:// gs:// az:// http(s)://
+file://). Where the suffix doesn't tell the format, put it in front (csv:PATH;
+csv, json, parquet, raw). Quote globs, so that segue lists the files itself:
+`*` stays within a folder, `**` goes across folders, {a,b} is either.";
 
 const COPY_EXAMPLES: &str = "\
 Examples:
-  segue copy 'bids/*.csv' --to parquet:bids --checkpoint bids.ckpt
-  segue copy 'bids/*.csv.gz' --to json:out -o 'sink.rolling-policy.file-size=64 mb'
+  segue copy 'bids/*.csv' --to parquet:bids --checkpoint job.ckpt
+  segue copy 'bids/*.csv.gz' --to json:out \\
+      -o 'sink.rolling-policy.file-size=64 mb'
 
-A file that can be seen is whole. With --checkpoint, the same command goes on after a stop or a kill.";
+A file that can be seen is whole. With --checkpoint, the same command goes on
+after a stop or a kill.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
   segue plan 'bids/*.csv'
-  segue plan 'bids/*.csv' --checkpoint bids.ckpt     what is left to read
-  segue plan 'bids/*.csv' --json | jq '.sources[0].splits | length'";
+  segue plan 'bids/*.csv' --checkpoint job.ckpt       # what is left to read
+  segue plan 'bids/*.csv' --json";
 
 const SCHEMA_EXAMPLES: &str = "\
 Examples:
   segue schema 'bids/*.csv'
-  segue schema 'bids/*.csv' > bids.schema; segue read 'bids/*.csv' --schema @bids.schema";
+  segue schema 'bids/*.csv' > bids.schema
+  segue read 'bids/*.csv' --schema @bids.schema";
 
 const GEN_EXAMPLES: &str = "\
 Examples:
   segue gen --schema 'id INT, price DOUBLE, at TIMESTAMP(3)' --rows 10
-  segue gen --schema 'id BIGINT, name STRING' --rows 1000000 -o fields.id.kind=sequence \\
-      -o fields.name.length=8 --to parquet:data --roll-size '16 mb'
+  segue gen --schema 'id BIGINT, name STRING' --rows 1000000 \\
+      -o fields.id.kind=sequence -o fields.name.length=8 \\
+      --to parquet:data --roll-size '16 mb'
 
-The same seed gives the same rows. `segue options datagen` lists what columns can be told.";
+The same seed gives the same rows. `segue options datagen` lists what can be
+said of columns.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
-  segue status bids.ckpt
-  segue status bids.ckpt --json | jq .rows";
+  segue status job.ckpt
+  segue status job.ckpt --json | jq .rows";
 
 #[derive(Debug, Parser)]
 #[command(name = "segue", about = ABOUT, after_help = EXAMPLES, disable_help_subcommand = false)]

@@ -61,6 +61,17 @@ pub(crate) struct Stored {
     pub(crate) checkpoint: Checkpoint,
 }
 
+impl Stored {
+    /// The schema that the job has.
+    fn schema(&self) -> Result<SchemaRef, Error> {
+        match self.checkpoint.schema.as_str() {
+            // What a job of nothing but empty files has.
+            "" => Ok(Arc::new(Schema::empty())),
+            words => parse_schema(words).map(Arc::new),
+        }
+    }
+}
+
 impl Described {
     /// Checks syntax, options and names.
     pub(crate) fn new(args: &SourceArgs, target: Option<&SinkTarget>, console: &Console) -> Result<Self, Failure> {
@@ -104,7 +115,7 @@ impl Described {
             (None, Some(stored)) => {
                 console
                     .note(format_args!("{}: the checkpoint is there, so its schema and positions count", stored.path));
-                Some(Arc::new(parse_schema(&stored.checkpoint.schema)?))
+                Some(stored.schema()?)
             }
             _ => given,
         };
@@ -143,7 +154,7 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    async fn build_one(&mut self, index: usize, schema: Option<SchemaRef>) -> Result<FileSource, Fault> {
+    async fn build_one(&mut self, index: usize, schema: Option<SchemaRef>) -> Result<FileSource, Error> {
         let source = &self.described.sources[index];
         let built = async {
             let mut builder = source.file_builder()?;
@@ -155,7 +166,7 @@ impl Looking<'_> {
             }
             builder.build().await
         };
-        built.await.map_err(|error| source.hide_secrets(error).into())
+        built.await.map_err(|error| source.hide_secrets(error))
     }
 
     async fn build_all(&mut self, schema: &SchemaRef) -> Result<Vec<FileSource>, Failure> {
@@ -163,7 +174,7 @@ impl Looking<'_> {
         for index in 0..self.described.sources.len() {
             match self.build_one(index, Some(Arc::clone(schema))).await {
                 Ok(file) => files.push(file),
-                Err(fault) => faults.push(fault),
+                Err(error) => faults.push(error.into()),
             }
         }
         if faults.is_empty() { Ok(files) } else { Err(Failure::of_first_kind(faults)) }
@@ -182,16 +193,16 @@ impl Looking<'_> {
             }
             match self.build_one(index, None).await {
                 Ok(file) if file.format().has_types() => typed = Some((index, file.schema())),
-                Ok(file) if text.is_none() && !file.schema().fields().is_empty() => text = Some((index, file.schema())),
-                Ok(_) => {}
-                Err(fault) => faults.push(fault),
+                Ok(file) => text = text.or_else(|| Some((index, file.schema()))),
+                Err(Error::NoRecords { .. }) => {}
+                Err(error) => faults.push(error.into()),
             }
         }
         if !faults.is_empty() {
             return Err(Failure::of_first_kind(faults));
         }
         let Some((giver, schema)) = typed.or(text) else {
-            // Nothing but empty files: no columns, no rows.
+            console.note("warning: there are no records, and so no columns; --schema gives them");
             return self.build_all(&Arc::new(Schema::empty())).await;
         };
         self.described.check_mappings(&schema)?;

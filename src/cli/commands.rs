@@ -87,6 +87,9 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
 pub(crate) async fn schema(args: &SchemaArgs, console: &Console) -> Result<u8, Failure> {
     let described = Described::new(&args.input, None, console)?;
     let chain = described.build(ChainParts::default(), &console.silent()).await?;
+    if chain.hybrid.schema().fields().is_empty() {
+        return Err(Error::NoRecords { path: args.input.sources.join(" ") }.into());
+    }
     print(&format!("{}\n", format_schema(&chain.hybrid.schema())))?;
     Ok(0)
 }

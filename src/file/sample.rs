@@ -152,7 +152,7 @@ fn after_first<'a>(dialect: &crate::format::csv::Dialect, bytes: &'a [u8]) -> &'
 }
 
 fn no_records(location: &Location) -> Error {
-    Error::Schema(format!("{}: there are no records to infer a schema from; give one with --schema", location.text()))
+    Error::NoRecords { path: location.text().to_owned() }
 }
 
 /// Looks into the first files.

@@ -212,24 +212,24 @@ mod tests {
     #[test]
     fn a_source_is_known_by_its_index_and_by_its_name() {
         let mut sources = files(&["x", "y"]);
-        let texts = ["new.live.csv.header=no", "1.name=new.live", "0.csv.header=yes", "0.name=old"];
+        let texts = ["new.live.csv.header=false", "1.name=new.live", "0.csv.header=true", "0.name=old"];
         assert_eq!(assigned(&mut sources, &texts), [""; 0]);
         assert_eq!((sources[0].name(), sources[1].name()), ("old", "new.live"));
-        assert_eq!((sources[0].text("csv.header"), sources[1].text("csv.header")), (Some("yes"), Some("no")));
+        assert_eq!((sources[0].text("csv.header"), sources[1].text("csv.header")), (Some("true"), Some("false")));
     }
 
     #[test]
     fn a_bare_key_is_for_every_source_that_knows_it() {
         let mut sources = files(&["x.json", "y.csv", "z.bin"]);
-        assert_eq!(assigned(&mut sources, &["csv.header=yes", "2.format=raw"]), [""; 0]);
+        assert_eq!(assigned(&mut sources, &["csv.header=true", "2.format=raw"]), [""; 0]);
         assert_eq!(
             sources.iter().map(|source| source.text("csv.header")).collect::<Vec<_>>(),
-            [None, Some("yes"), None]
+            [None, Some("true"), None]
         );
 
         check(
             &["x.json"],
-            &["csv.header=yes"],
+            &["csv.header=true"],
             &["option 'csv.header': it is an option of csv, and no source here knows it"],
         );
         check(&["x"], &["seed=1"], &["option 'seed': it is an option of datagen, and no source here knows it"]);
@@ -239,13 +239,13 @@ mod tests {
     fn every_fault_is_told() {
         check(
             &["x.csv"],
-            &["csv.heder=yes", "csv.field-delimiter=||", "7.csv.header=no", "0.kafkax.topic=t", "csv.header=maybe"],
+            &["csv.heder=true", "csv.field-delimiter=||", "7.csv.header=false", "0.kafkax.topic=t", "csv.header=maybe"],
             &[
                 "unknown option 'csv.heder'",
                 "option 'csv.field-delimiter': '||' is not one character of one byte (or \\t, \\u0001)",
                 "option '7.csv.header': there is no source 7; there is one source, 0",
                 "unknown option '0.kafkax.topic'",
-                "option 'csv.header': 'maybe' is none of auto, yes, no",
+                "option 'csv.header': 'maybe' is none of auto, true, false",
             ],
         );
     }

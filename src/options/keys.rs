@@ -183,7 +183,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(
         Csv,
         "csv.header",
-        OneOf(&["auto", "yes", "no"]),
+        OneOf(&["auto", "true", "false"]),
         "auto",
         "whether the first record of each file names its columns",
     ),

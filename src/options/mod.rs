@@ -5,7 +5,7 @@
 //! each checked as it comes; from there they go into the builders. Nothing here opens a file of a source.
 //!
 //! ```text
-//! "0.csv.header=yes" ─▶ Assignment ─▶ assign ─▶ SourceOptions ─▶ FileSource::builder
+//! "0.csv.header=true" ─▶ Assignment ─▶ assign ─▶ SourceOptions ─▶ FileSource::builder
 //!                                            └▶ SinkOptions
 //! ```
 

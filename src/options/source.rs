@@ -163,14 +163,8 @@ impl SourceOptions {
         {
             faults.push(Error::option("csv.quote-character", "csv.disable-quote-character says that there is none"));
         }
-        if self.text("csv.ignore-first-line").is_some_and(|text| parse_boolean(text) == Ok(true))
-            && self.text("csv.header") == Some("yes")
-        {
-            faults.push(Error::option(
-                "csv.ignore-first-line",
-                "csv.header=yes reads the first record, and this drops it",
-            ));
-        }
+        #[cfg(feature = "csv")]
+        faults.extend(self.csv().and_then(|csv| csv.check()).err());
         faults
     }
 
@@ -284,8 +278,8 @@ impl SourceOptions {
     fn csv(&self) -> Result<CsvOptions> {
         let mut csv = CsvOptions::default();
         match self.text("csv.header") {
-            Some("yes") => csv.header = Header::Yes,
-            Some("no") => csv.header = Header::No,
+            Some("true") => csv.header = Header::Yes,
+            Some("false") => csv.header = Header::No,
             _ => {}
         }
         self.put("csv.ignore-first-line", parse_boolean, &mut csv.ignore_first_line)?;

@@ -2,6 +2,8 @@
 #![cfg(feature = "testing")]
 #![expect(clippy::unwrap_used, reason = "tests say what went wrong by panicking")]
 
+#[cfg(feature = "cli")]
+mod cli;
 mod common;
 mod datagen;
 mod faults;

@@ -34,7 +34,8 @@ const MANY_FILES: usize = 8;
 pub(crate) struct Described {
     pub(crate) sources: Vec<SourceOptions>,
     pub(crate) sink: SinkOptions,
-    schema: Option<String>,
+    /// The schema of `--schema`.
+    schema: Option<SchemaRef>,
 }
 
 /// Sources that were looked at, and the chain that they make.
@@ -88,15 +89,18 @@ impl Described {
         }
         let mut sink = SinkOptions::default();
         assign(&mut sources, target.is_some().then_some(&mut sink), &assignments)?;
+        if let Some(target) = target {
+            target.check(&sink)?;
+        }
         check_names(&sources)?;
-        let described = Self { sources, sink, schema: args.schema.clone() };
-        if args.sources.len() > MANY_FILES && args.sources.iter().all(|source| Path::new(source).is_file()) {
+        let schema = args.schema.as_deref().map(schema_of).transpose()?;
+        let num_files = args.sources.iter().filter(|source| Path::new(source).is_file()).count();
+        if num_files > MANY_FILES {
             console.note(format_args!(
-                "hint: {} files are {0} sources; quote the glob ('logs/*.csv'), and its files are one source in natural order",
-                args.sources.len()
+                "hint: {num_files} files are {num_files} sources; quote the glob ('logs/*.csv'), and its files are one source in natural order",
             ));
         }
-        Ok(described)
+        Ok(Self { sources, sink, schema })
     }
 
     /// The job's name: as given, else made of the first source and the sink.
@@ -110,14 +114,14 @@ impl Described {
 
     /// Looks at schema and formats, then at files, and makes the chain.
     pub(crate) async fn build(&self, parts: ChainParts, console: &Console) -> Result<Chain, Failure> {
-        let given = self.schema.as_deref().map(schema_of).transpose()?;
-        let schema = match (&given, &parts.stored) {
+        let schema = match (&self.schema, &parts.stored) {
+            (Some(given), _) => Some(Arc::clone(given)),
             (None, Some(stored)) => {
                 console
                     .note(format_args!("{}: the checkpoint is there, so its schema and positions count", stored.path));
                 Some(stored.schema()?)
             }
-            _ => given,
+            (None, None) => None,
         };
         if let Some(schema) = &schema {
             self.check_mappings(schema)?;

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap_complete::generate;
-use segue::checkpoint::CheckpointStore;
 use segue::error::Error;
 use segue::hybrid::HybridSource;
 use segue::options::{
@@ -14,7 +13,7 @@ use segue::pipeline::{CommitPolicy, CopyOptions};
 use segue::schema::format_schema;
 
 use super::args::{self, CompletionsArgs, CopyArgs, GenArgs, OptionsArgs, ReadArgs, SchemaArgs};
-use super::chain::{self, ChainParts, Described, Stored};
+use super::chain::{self, ChainParts, Described};
 use super::console::Console;
 use super::fault::{Failure, Fault};
 use super::job;
@@ -24,60 +23,32 @@ use super::sink::{Printed, SinkTarget};
 pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failure> {
     job::check_run(&args.run)?;
     let printed = Printed::new(&args.output)?;
-    let described = Described::new(&args.input, None, console)?;
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
-    let store = job::claim(args.job.checkpoint.as_deref())?;
-    let stored = match &store {
-        Some(store) => store.load().await?,
-        None => None,
-    };
-    let path = || args.job.checkpoint.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-    let parts = ChainParts {
-        job: described.job(&args.job, None),
-        provenance,
-        stored: stored.map(|checkpoint| Stored { path: path(), checkpoint }),
-    };
+    let described = Described::new(&args.input, None, console)?;
+    let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
+    let parts = ChainParts { job: described.job(&args.job, None), provenance, stored };
     let chain = described.build(parts, console).await?;
     let mut sink = printed.open(chain.hybrid.output_schema(), args.run.means.memory)?;
-    let options = CopyOptions {
-        read: job::read_options(&args.run.means, args.run.limit),
-        commit: job::commit_policy(CommitPolicy::read(), args.run.checkpoint_interval),
-        progress: None,
-    };
-    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, printed.on_terminal, console).await?;
-    Ok(outcome.status)
+    let options = job::copy_options(&args.run, CommitPolicy::read());
+    let run = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, printed.on_terminal, console);
+    Ok(run.await?.status)
 }
 
 /// Copies the rows of sources into files.
 pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failure> {
     job::check_run(&args.run)?;
     let target = SinkTarget::parse(&args.to)?;
-    let described = Described::new(&args.input, Some(&target), console)?;
-    target.check(&described.sink)?;
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
-    let store = job::claim(args.job.checkpoint.as_deref())?;
-    let stored = match &store {
-        Some(store) => store.load().await?,
-        None => None,
-    };
+    let described = Described::new(&args.input, Some(&target), console)?;
+    let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
     let is_fresh = stored.is_none();
-    let path = || args.job.checkpoint.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let job = described.job(&args.job, Some(&target));
-    let parts = ChainParts {
-        job: job.clone(),
-        provenance,
-        stored: stored.map(|checkpoint| Stored { path: path(), checkpoint }),
-    };
-    let chain = described.build(parts, console).await?;
+    let chain = described.build(ChainParts { job: job.clone(), provenance, stored }, console).await?;
     let mut sink = target.open(&described.sink, &job, args.run.means.memory)?;
     if is_fresh {
         target.check_fresh(store.is_some())?;
     }
-    let options = CopyOptions {
-        read: job::read_options(&args.run.means, args.run.limit),
-        commit: job::commit_policy(CommitPolicy::copy(), args.run.checkpoint_interval),
-        progress: None,
-    };
+    let options = job::copy_options(&args.run, CommitPolicy::copy());
     let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, false, console).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary)));
     Ok(outcome.status)

@@ -14,6 +14,7 @@ use segue::sink::Sink;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{CheckpointInterval, MeansArgs, RunArgs};
+use super::chain::Stored;
 use super::console::Console;
 use super::fault::{Failure, Fault};
 
@@ -83,13 +84,16 @@ impl Signals {
     }
 }
 
-/// Claims the checkpoint of `--checkpoint`.
-pub(crate) fn claim(path: Option<&Path>) -> Result<Option<FileCheckpointStore>, Failure> {
-    let Some(path) = path else { return Ok(None) };
-    if path.to_string_lossy().contains("://") {
-        return Err(Fault::later(format!("--checkpoint {}: a checkpoint in an object store", path.display())).into());
+/// Claims the checkpoint of `--checkpoint`, and reads it if it is there.
+pub(crate) async fn claim(path: Option<&Path>) -> Result<(Option<FileCheckpointStore>, Option<Stored>), Failure> {
+    let Some(path) = path else { return Ok((None, None)) };
+    let name = path.display().to_string();
+    if name.contains("://") {
+        return Err(Fault::later(format!("--checkpoint {name}: a checkpoint in an object store")).into());
     }
-    Ok(Some(FileCheckpointStore::open(path)?))
+    let store = FileCheckpointStore::open(path)?;
+    let stored = store.load().await?.map(|checkpoint| Stored { path: name, checkpoint });
+    Ok((Some(store), stored))
 }
 
 /// With what means to read.
@@ -104,13 +108,14 @@ pub(crate) fn read_options(means: &MeansArgs, limit: Option<u64>) -> ReadOptions
     }
 }
 
-/// When to commit, by a command's own policy and what was asked for.
-pub(crate) fn commit_policy(policy: CommitPolicy, interval: Option<CheckpointInterval>) -> CommitPolicy {
-    match interval {
+/// How to copy, by a command's own policy and what was asked for.
+pub(crate) fn copy_options(args: &RunArgs, policy: CommitPolicy) -> CopyOptions {
+    let commit = match args.checkpoint_interval {
         None => policy,
         Some(CheckpointInterval::Every(interval)) => policy.with_interval(interval),
         Some(CheckpointInterval::Batch) => CommitPolicy::every_item(),
-    }
+    };
+    CopyOptions { read: read_options(&args.means, args.limit), commit, progress: None }
 }
 
 /// Refuses what a later version will do.

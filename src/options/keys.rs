@@ -188,7 +188,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "whether the first record of each file names its columns",
     ),
     key(Csv, "csv.ignore-first-line", Boolean, "false", "drops the first record of each file; columns go by position"),
-    key(Csv, "csv.field-delimiter", Character, ", (tab in .tsv)", "separates fields"),
+    key(Csv, "csv.field-delimiter", Character, ", (a tab if the path ends with .tsv)", "separates fields"),
     key(Csv, "csv.quote-character", Character, "\"", "encloses fields that hold delimiters or line ends"),
     key(Csv, "csv.disable-quote-character", Boolean, "false", "takes quotes as data"),
     key(Csv, "csv.escape-character", Character, "", "makes the character after it data, within quotes and without"),
@@ -353,10 +353,8 @@ pub fn options_of(topic: &str) -> Result<Vec<&'static OptionKey>> {
 
 fn nearest(key: &str) -> Option<String> {
     // A scope that doesn't exist in front of a key that does.
-    if let Some((_, rest)) = key.split_once('.') {
-        if recognise(rest).is_some() {
-            return Some(rest.to_owned());
-        }
+    if let Some((_, rest)) = key.split_once('.').filter(|(_, rest)| recognise(rest).is_some()) {
+        return Some(rest.to_owned());
     }
     // Farther than a third of its length, a key is another word.
     let allowed = (key.len() / 3).max(2);

@@ -283,6 +283,9 @@ impl SourceOptions {
             _ => {}
         }
         self.put("csv.ignore-first-line", parse_boolean, &mut csv.ignore_first_line)?;
+        if self.is_tab_separated() {
+            csv.delimiter = b'\t';
+        }
         self.put("csv.field-delimiter", parse_character, &mut csv.delimiter)?;
         self.put("csv.quote-character", |text| parse_character(text).map(Some), &mut csv.quote)?;
         self.put("csv.escape-character", |text| parse_character(text).map(Some), &mut csv.escape)?;
@@ -309,6 +312,14 @@ impl SourceOptions {
             &mut csv.max_record_bytes,
         )?;
         Ok(csv)
+    }
+
+    /// Whether the path says that fields are separated by tabs.
+    #[cfg(feature = "csv")]
+    fn is_tab_separated(&self) -> bool {
+        let Connector::Filesystem { path } = &self.connector else { return false };
+        let stem = path.strip_suffix(".gz").or_else(|| path.strip_suffix(".zst")).unwrap_or(path);
+        stem.ends_with(".tsv")
     }
 
     #[cfg(feature = "json")]
@@ -374,4 +385,129 @@ pub fn check_formats(sources: &[(&SourceOptions, Format)]) -> Result<(), Vec<Err
         ));
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+#[cfg(all(test, feature = "csv", feature = "json"))]
+mod tests {
+    use super::*;
+
+    fn source(path: &str, options: &[(&str, &str)]) -> SourceOptions {
+        let mut source = SourceOptions::new(Connector::Filesystem { path: path.to_owned() }, "0");
+        for (key, value) in options {
+            source.set(key, &(*value).into()).unwrap();
+        }
+        source
+    }
+
+    #[test]
+    fn every_option_of_csv_reaches_its_builder() {
+        let options = [
+            ("csv.header", "true"),
+            ("csv.field-delimiter", "\\u0001"),
+            ("csv.quote-character", "'"),
+            ("csv.escape-character", "\\\\"),
+            ("csv.allow-comments", "true"),
+            ("csv.null-literal", "NULL"),
+            ("csv.missing-fields", "null"),
+            ("csv.extra-fields", "ignore"),
+            ("csv.decimal-rounding", "true"),
+            ("csv.bytes-format", "hex"),
+            ("csv.max-record-bytes", "2 kb"),
+        ];
+        let expected = CsvOptions {
+            header: Header::Yes,
+            ignore_first_line: false,
+            delimiter: 1,
+            quote: Some(b'\''),
+            escape: Some(b'\\'),
+            comment: Some(b'#'),
+            null_literal: Some("NULL".into()),
+            missing_fields: OnFieldCount::Lenient,
+            extra_fields: OnFieldCount::Lenient,
+            decimal_rounding: true,
+            bytes_format: BytesFormat::Hex,
+            max_record_bytes: 2048,
+        };
+        assert_eq!(source("a.csv", &options).csv().unwrap(), expected);
+        assert_eq!(source("a.csv", &[]).csv().unwrap(), CsvOptions::default());
+
+        let options = [("csv.ignore-first-line", "true"), ("csv.disable-quote-character", "true")];
+        let csv = source("a.csv", &options).csv().unwrap();
+        assert_eq!((csv.ignore_first_line, csv.quote), (true, None));
+    }
+
+    #[test]
+    fn tabs_separate_the_fields_of_tsv_unless_something_else_is_said() {
+        assert_eq!(source("d/*.tsv.gz", &[]).csv().unwrap().delimiter, b'\t');
+        assert_eq!(source("a.tsv", &[("csv.field-delimiter", ";")]).csv().unwrap().delimiter, b';');
+    }
+
+    #[test]
+    fn every_option_of_json_reaches_its_builder() {
+        let options = [
+            ("json.fail-on-missing-field", "true"),
+            ("json.case-insensitive-names", "true"),
+            ("json.coerce", "true"),
+            ("json.max-depth", "7"),
+        ];
+        let expected =
+            JsonOptions { fail_on_missing_field: true, case_insensitive_names: true, coerce: true, max_depth: 7 };
+        assert_eq!(source("a.json", &options).json().unwrap(), expected);
+    }
+
+    #[test]
+    fn columns_are_mapped_by_name_also_if_it_holds_dots() {
+        let options = [
+            ("column.a.b.from", "x"),
+            ("column.run.constant", "7"),
+            ("column.price.default", "0"),
+            ("schema.missing-column", "fail"),
+        ];
+        let mapping = source("a.csv", &options).mapping();
+        assert_eq!(mapping.columns["a.b"].from.as_deref(), Some("x"));
+        assert_eq!(mapping.columns["run"].constant.as_deref(), Some("7"));
+        assert_eq!(mapping.columns["price"].default.as_deref(), Some("0"));
+        assert_eq!((mapping.on_missing, mapping.on_extra), (OnMissing::Fail, OnExtra::Ignore));
+    }
+
+    #[test]
+    fn an_option_of_another_connector_is_refused() {
+        let mut files = source("a.csv", &[]);
+        let error = files.set("seed", &"1".into()).unwrap_err();
+        assert_eq!(error.to_string(), "option 'seed': it is an option of datagen, and source '0' is csv in files");
+        assert!(files.set("connector", &"filesystem".into()).is_ok());
+        let error = files.set("path", &"b.csv".into()).unwrap_err();
+        assert_eq!(error.to_string(), "option 'path': the source has its path already");
+    }
+
+    #[test]
+    fn once_formats_are_known_an_option_that_nobody_takes_is_a_fault() {
+        let (mut folder, other) = (source("a", &[]), source("b", &[]));
+        folder.set_for_every("csv.header", &"true".into()).unwrap();
+        folder.set("json.coerce", &"true".into()).unwrap();
+        let told = |formats: [Format; 2]| -> Vec<String> {
+            let faults = check_formats(&[(&folder, formats[0]), (&other, formats[1])]).err().unwrap_or_default();
+            faults.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            told([Format::Csv, Format::Json]),
+            ["option 'json.coerce': it is an option of json, and source '0' is csv"]
+        );
+        assert_eq!(
+            told([Format::Json, Format::Json]),
+            ["option 'csv.header': it is an option of csv, and no source here is that"]
+        );
+    }
+
+    #[test]
+    fn secrets_are_taken_out_of_errors_that_builders_make() {
+        let mut source = SourceOptions::new(Connector::Datagen, "0");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "geheim").unwrap();
+        let value = OptionValue::substitute("k", &format!("${{file:{}}}", file.path().display())).unwrap();
+        source.set("fields.id.min", &value).unwrap();
+        let schema = std::sync::Arc::new(crate::schema::parse_schema("id INT").unwrap());
+        let error = source.datagen_builder(schema).and_then(|builder| builder.build()).unwrap_err();
+        assert!(!source.hide_secrets(error).to_string().contains("geheim"));
+    }
 }

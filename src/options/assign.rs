@@ -171,6 +171,7 @@ fn with_scope(error: Error, key: &str, given: &str) -> Error {
             let scope = given.strip_suffix(key).unwrap_or_default();
             Error::UnknownOption { key: scoped(unknown), nearest: nearest.map(|near| format!("{scope}{near}")) }
         }
+        Error::Unsupported(text) => Error::Unsupported(text.replace(&format!("'{key}'"), &format!("'{given}'"))),
         e => e,
     }
 }

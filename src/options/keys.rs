@@ -356,6 +356,16 @@ fn nearest(key: &str) -> Option<String> {
     if let Some((_, rest)) = key.split_once('.').filter(|(_, rest)| recognise(rest).is_some()) {
         return Some(rest.to_owned());
     }
+    // A part of a key, in the same group: `csv.delimiter`, `csv.quote`, `header`.
+    let (group, word) = key.rsplit_once('.').unwrap_or(("", key));
+    let is_part = |option: &&OptionKey| {
+        let (begins, dashed, dotted) = (format!("{key}-"), format!("-{word}"), format!(".{word}"));
+        let ends = option.key.ends_with(&dashed) || option.key.ends_with(&dotted);
+        option.key.starts_with(&begins) || (ends && option.key.starts_with(group))
+    };
+    if let Some(option) = OPTION_KEYS.iter().find(is_part) {
+        return Some(option.key.to_owned());
+    }
     // Farther than a third of its length, a key is another word.
     let allowed = (key.len() / 3).max(2);
     OPTION_KEYS
@@ -397,7 +407,9 @@ mod tests {
         assert_eq!(near("csv.heder").as_deref(), Some("csv.header"));
         assert_eq!(near("kafkax.topic").as_deref(), Some("topic"));
         assert_eq!(near("fields.id.kin").as_deref(), Some("fields.id.kind"));
-        assert_eq!(near("csv.delimiter").as_deref(), None);
+        assert_eq!(near("csv.delimiter").as_deref(), Some("csv.field-delimiter"));
+        assert_eq!(near("csv.quote").as_deref(), Some("csv.quote-character"));
+        assert_eq!(near("header").as_deref(), Some("csv.header"));
         assert_eq!(near("number-of-row").as_deref(), Some("number-of-rows"));
         assert_eq!(near("colour"), None);
     }

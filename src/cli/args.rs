@@ -143,7 +143,7 @@ pub(crate) struct LaterArgs {
 #[command(next_help_heading = "Input")]
 pub(crate) struct SourceArgs {
     /// Files, folders, globs (quoted) or URLs, in reading order; FORMAT: in front where the suffix doesn't tell
-    #[arg(value_name = "SOURCE", required = true, num_args = 1..)]
+    #[arg(value_name = "SOURCE", required = true, num_args = 1.., help_heading = None)]
     pub(crate) sources: Vec<String>,
 
     /// The schema: 'id INT, price DOUBLE', or @FILE [default: found out, and told on stderr]
@@ -218,20 +218,21 @@ pub(crate) struct MeansArgs {
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// Rows of a batch, at most
-    #[arg(long, value_name = "N", default_value = "8192")]
+    /// Rows of a batch, at most [default: 8192]
+    #[arg(long, value_name = "N", default_value = "8192", hide_default_value = true)]
     pub(crate) batch_rows: NonZeroUsize,
 
-    /// Memory for everything that is buffered, sinks included
-    #[arg(long, value_name = "SIZE", default_value = "256 mb", value_parser = size)]
+    /// Memory for everything that is buffered, sinks included [default: 256 mb]
+    #[arg(long, value_name = "SIZE", default_value = "256 mb", hide_default_value = true, value_parser = size)]
     pub(crate) memory: usize,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// How rows are printed [default: table on a terminal, else csv]
-    #[arg(long, value_name = "FORMAT", value_enum)]
+    /// How rows are printed: csv, json (an object a line), arrow (IPC stream), table (for people), none (decodes
+    /// everything, prints nothing) [default: table on a terminal, else csv]
+    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     pub(crate) output: Option<OutputFormat>,
 
     /// Print no names of columns above csv and table
@@ -239,17 +240,13 @@ pub(crate) struct OutputArgs {
     pub(crate) no_header: bool,
 }
 
+// Told in one line at the argument: help of its own for each would make every `--help` four times as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// Text with commas
     Csv,
-    /// One object a line
     Json,
-    /// Arrow IPC stream
     Arrow,
-    /// Columns side by side, for people
     Table,
-    /// Decode everything, print nothing
     None,
 }
 

@@ -123,9 +123,9 @@ fn draw(bar: &ProgressBar, snapshot: &Snapshot) {
         Some((done, total, _)) => {
             bar.set_length(total.max(1));
             bar.set_position(done);
-            "{percent:>3}% {bar:30} {msg}"
+            "{percent:>3}% {bar:16} {wide_msg}"
         }
-        None => "{spinner} {msg}",
+        None => "{spinner} {wide_msg}",
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
@@ -145,19 +145,20 @@ fn total(snapshot: &Snapshot) -> Option<(u64, u64, ProgressUnit)> {
     Some((alike.iter().map(|source| source.done).sum(), total, active.unit))
 }
 
-/// `1234567 rows, 617283 rows/s, 12.3 MB of 45.6 MB, part-3.csv, 01:02 left`.
+/// `1234567 rows, 12.3 MB of 45.6 MB, 01:02 left, 617283 rows/s, part-3.csv`: what matters first, since a
+/// narrow terminal cuts the end.
 fn described(snapshot: &Snapshot) -> String {
-    let mut parts =
-        vec![format!("{} rows", snapshot.rows()), format!("{} rows/s", snapshot.rows_per_second().round() as u64)];
+    let mut parts = vec![format!("{} rows", snapshot.rows())];
     match total(snapshot) {
         Some((done, total, ProgressUnit::Bytes)) => parts.push(format!("{} of {}", bytes(done), bytes(total))),
         Some((done, total, ProgressUnit::Positions)) => parts.push(format!("{done} of {total}")),
         None => {}
     }
-    parts.extend(snapshot.split.clone());
     if let Some(eta) = snapshot.eta {
         parts.push(format!("{} left", clock(eta)));
     }
+    parts.push(format!("{} rows/s", snapshot.rows_per_second().round() as u64));
+    parts.extend(snapshot.split.clone());
     parts.join(", ")
 }
 

@@ -314,7 +314,7 @@ fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// A format's name and its plural's verb aside, what `plan` says of a source.
+/// What `plan` says of a source's format: `csv, header yes`.
 pub(super) fn header_word(format: Format, header: Option<bool>) -> String {
     match header {
         Some(true) => format!("{format}, header yes"),

@@ -10,6 +10,10 @@
 //! ```
 
 mod assign;
+#[cfg(feature = "csv")]
+mod csv;
+#[cfg(feature = "json")]
+mod json;
 mod keys;
 mod sink;
 mod source;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::value::{OptionValue, parse_boolean, parse_count, parse_duration, parse_size};
+use super::value::{OptionValue, parse_boolean, parse_duration, parse_size};
 use super::{AppliesTo, check_value};
 use crate::error::{Error, Result};
 #[cfg(feature = "parquet")]
@@ -66,7 +66,10 @@ impl SinkOptions {
             parquet.compression = text.parse()?;
         }
         if let Some(text) = self.text("sink.parquet.row-group-rows") {
-            let rows = parse_count(text).ok().and_then(|rows| usize::try_from(rows).ok()).filter(|rows| *rows > 0);
+            let rows = super::value::parse_count(text)
+                .ok()
+                .and_then(|rows| usize::try_from(rows).ok())
+                .filter(|rows| *rows > 0);
             parquet.row_group_rows =
                 rows.ok_or_else(|| Error::option("sink.parquet.row-group-rows", "it must be at least 1"))?;
         }

@@ -5,16 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow::datatypes::SchemaRef;
 
 use super::keys::recognise;
-use super::value::{OptionValue, parse_boolean, parse_character, parse_count, parse_integer, parse_size};
+use super::value::{OptionValue, parse_boolean, parse_count, parse_integer};
 use super::{AppliesTo, check_value};
 use crate::error::{Error, Result};
 use crate::file::{FileSource, FileSourceBuilder, OnNewFiles};
 use crate::format::Format;
-#[cfg(feature = "json")]
-use crate::format::JsonOptions;
-#[cfg(feature = "csv")]
-use crate::format::{CsvOptions, Header, OnFieldCount};
-use crate::schema::{BytesFormat, ColumnRule, Mapping, OnExtra, OnMissing};
+use crate::schema::{ColumnRule, Mapping, OnExtra, OnMissing};
 use crate::source::{DatagenSource, DatagenSourceBuilder, FieldKind};
 
 /// What kind of source is described.
@@ -164,7 +160,7 @@ impl SourceOptions {
             faults.push(Error::option("csv.quote-character", "csv.disable-quote-character says that there is none"));
         }
         #[cfg(feature = "csv")]
-        faults.extend(self.csv().and_then(|csv| csv.check()).err());
+        faults.extend(super::csv::csv_options(self).and_then(|csv| csv.check()).err());
         faults
     }
 
@@ -205,11 +201,11 @@ impl SourceOptions {
         }
         #[cfg(feature = "csv")]
         {
-            builder = builder.csv(self.csv()?);
+            builder = builder.csv(super::csv::csv_options(self)?);
         }
         #[cfg(feature = "json")]
         {
-            builder = builder.json(self.json()?);
+            builder = builder.json(super::json::json_options(self)?);
         }
         Ok(builder)
     }
@@ -274,69 +270,13 @@ impl SourceOptions {
         Mapping { columns, on_missing, on_extra }
     }
 
-    #[cfg(feature = "csv")]
-    fn csv(&self) -> Result<CsvOptions> {
-        let mut csv = CsvOptions::default();
-        match self.text("csv.header") {
-            Some("true") => csv.header = Header::Yes,
-            Some("false") => csv.header = Header::No,
-            _ => {}
-        }
-        self.put("csv.ignore-first-line", parse_boolean, &mut csv.ignore_first_line)?;
-        if self.is_tab_separated() {
-            csv.delimiter = b'\t';
-        }
-        self.put("csv.field-delimiter", parse_character, &mut csv.delimiter)?;
-        self.put("csv.quote-character", |text| parse_character(text).map(Some), &mut csv.quote)?;
-        self.put("csv.escape-character", |text| parse_character(text).map(Some), &mut csv.escape)?;
-        if self.parsed("csv.disable-quote-character", parse_boolean)? == Some(true) {
-            csv.quote = None;
-        }
-        if self.parsed("csv.allow-comments", parse_boolean)? == Some(true) {
-            csv.comment = Some(b'#');
-        }
-        csv.null_literal = self.text("csv.null-literal").map(ToOwned::to_owned);
-        if self.text("csv.missing-fields") == Some("null") {
-            csv.missing_fields = OnFieldCount::Lenient;
-        }
-        if self.text("csv.extra-fields") == Some("ignore") {
-            csv.extra_fields = OnFieldCount::Lenient;
-        }
-        self.put("csv.decimal-rounding", parse_boolean, &mut csv.decimal_rounding)?;
-        if self.text("csv.bytes-format") == Some("hex") {
-            csv.bytes_format = BytesFormat::Hex;
-        }
-        self.put(
-            "csv.max-record-bytes",
-            |text| parse_size(text).map(|bytes| bytes as usize),
-            &mut csv.max_record_bytes,
-        )?;
-        Ok(csv)
-    }
-
-    /// Whether the path says that fields are separated by tabs.
-    #[cfg(feature = "csv")]
-    fn is_tab_separated(&self) -> bool {
-        let Connector::Filesystem { path } = &self.connector else { return false };
-        let stem = path.strip_suffix(".gz").or_else(|| path.strip_suffix(".zst")).unwrap_or(path);
-        stem.ends_with(".tsv")
-    }
-
-    #[cfg(feature = "json")]
-    fn json(&self) -> Result<JsonOptions> {
-        let mut json = JsonOptions::default();
-        self.put("json.fail-on-missing-field", parse_boolean, &mut json.fail_on_missing_field)?;
-        self.put("json.case-insensitive-names", parse_boolean, &mut json.case_insensitive_names)?;
-        self.put("json.coerce", parse_boolean, &mut json.coerce)?;
-        self.put("json.max-depth", |text| parse_count(text).map(|depth| depth as usize), &mut json.max_depth)?;
-        Ok(json)
-    }
-
-    fn parsed<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>> {
+    pub(super) fn parsed<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>> {
         self.text(key).map(parse).transpose().map_err(|reason| Error::option(key, reason))
     }
 
-    fn put<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>, place: &mut T) -> Result<()> {
+    /// Sets `place` if the option is set.
+    #[cfg(any(feature = "csv", feature = "json"))]
+    pub(super) fn put<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>, place: &mut T) -> Result<()> {
         if let Some(value) = self.parsed(key, parse)? {
             *place = value;
         }
@@ -387,7 +327,7 @@ pub fn check_formats(sources: &[(&SourceOptions, Format)]) -> Result<(), Vec<Err
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-#[cfg(all(test, feature = "csv", feature = "json"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -397,62 +337,6 @@ mod tests {
             source.set(key, &(*value).into()).unwrap();
         }
         source
-    }
-
-    #[test]
-    fn every_option_of_csv_reaches_its_builder() {
-        let options = [
-            ("csv.header", "true"),
-            ("csv.field-delimiter", "\\u0001"),
-            ("csv.quote-character", "'"),
-            ("csv.escape-character", "\\\\"),
-            ("csv.allow-comments", "true"),
-            ("csv.null-literal", "NULL"),
-            ("csv.missing-fields", "null"),
-            ("csv.extra-fields", "ignore"),
-            ("csv.decimal-rounding", "true"),
-            ("csv.bytes-format", "hex"),
-            ("csv.max-record-bytes", "2 kb"),
-        ];
-        let expected = CsvOptions {
-            header: Header::Yes,
-            ignore_first_line: false,
-            delimiter: 1,
-            quote: Some(b'\''),
-            escape: Some(b'\\'),
-            comment: Some(b'#'),
-            null_literal: Some("NULL".into()),
-            missing_fields: OnFieldCount::Lenient,
-            extra_fields: OnFieldCount::Lenient,
-            decimal_rounding: true,
-            bytes_format: BytesFormat::Hex,
-            max_record_bytes: 2048,
-        };
-        assert_eq!(source("a.csv", &options).csv().unwrap(), expected);
-        assert_eq!(source("a.csv", &[]).csv().unwrap(), CsvOptions::default());
-
-        let options = [("csv.ignore-first-line", "true"), ("csv.disable-quote-character", "true")];
-        let csv = source("a.csv", &options).csv().unwrap();
-        assert_eq!((csv.ignore_first_line, csv.quote), (true, None));
-    }
-
-    #[test]
-    fn tabs_separate_the_fields_of_tsv_unless_something_else_is_said() {
-        assert_eq!(source("d/*.tsv.gz", &[]).csv().unwrap().delimiter, b'\t');
-        assert_eq!(source("a.tsv", &[("csv.field-delimiter", ";")]).csv().unwrap().delimiter, b';');
-    }
-
-    #[test]
-    fn every_option_of_json_reaches_its_builder() {
-        let options = [
-            ("json.fail-on-missing-field", "true"),
-            ("json.case-insensitive-names", "true"),
-            ("json.coerce", "true"),
-            ("json.max-depth", "7"),
-        ];
-        let expected =
-            JsonOptions { fail_on_missing_field: true, case_insensitive_names: true, coerce: true, max_depth: 7 };
-        assert_eq!(source("a.json", &options).json().unwrap(), expected);
     }
 
     #[test]

@@ -1,0 +1,113 @@
+//! The options of CSV.
+
+use super::value::{parse_boolean, parse_character, parse_size};
+use super::{Connector, SourceOptions};
+use crate::error::Result;
+use crate::format::{CsvOptions, Header, OnFieldCount};
+use crate::schema::BytesFormat;
+
+/// How CSV is written, by the options of a source.
+///
+/// # Errors
+/// [`Error::InvalidOption`](crate::error::Error::InvalidOption) for a value that can't stand.
+pub(super) fn csv_options(source: &SourceOptions) -> Result<CsvOptions> {
+    let mut csv = CsvOptions::default();
+    match source.text("csv.header") {
+        Some("true") => csv.header = Header::Yes,
+        Some("false") => csv.header = Header::No,
+        _ => {}
+    }
+    source.put("csv.ignore-first-line", parse_boolean, &mut csv.ignore_first_line)?;
+    if is_tab_separated(source) {
+        csv.delimiter = b'\t';
+    }
+    source.put("csv.field-delimiter", parse_character, &mut csv.delimiter)?;
+    source.put("csv.quote-character", |text| parse_character(text).map(Some), &mut csv.quote)?;
+    source.put("csv.escape-character", |text| parse_character(text).map(Some), &mut csv.escape)?;
+    if source.parsed("csv.disable-quote-character", parse_boolean)? == Some(true) {
+        csv.quote = None;
+    }
+    if source.parsed("csv.allow-comments", parse_boolean)? == Some(true) {
+        csv.comment = Some(b'#');
+    }
+    csv.null_literal = source.text("csv.null-literal").map(ToOwned::to_owned);
+    if source.text("csv.missing-fields") == Some("null") {
+        csv.missing_fields = OnFieldCount::Lenient;
+    }
+    if source.text("csv.extra-fields") == Some("ignore") {
+        csv.extra_fields = OnFieldCount::Lenient;
+    }
+    source.put("csv.decimal-rounding", parse_boolean, &mut csv.decimal_rounding)?;
+    if source.text("csv.bytes-format") == Some("hex") {
+        csv.bytes_format = BytesFormat::Hex;
+    }
+    source.put(
+        "csv.max-record-bytes",
+        |text| parse_size(text).map(|bytes| bytes as usize),
+        &mut csv.max_record_bytes,
+    )?;
+    Ok(csv)
+}
+
+/// Whether the path says that fields are separated by tabs.
+fn is_tab_separated(source: &SourceOptions) -> bool {
+    let Connector::Filesystem { path } = source.connector() else { return false };
+    let stem = path.strip_suffix(".gz").or_else(|| path.strip_suffix(".zst")).unwrap_or(path);
+    stem.ends_with(".tsv")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(path: &str, options: &[(&str, &str)]) -> SourceOptions {
+        let mut source = SourceOptions::new(Connector::Filesystem { path: path.to_owned() }, "0");
+        for (key, value) in options {
+            source.set(key, &(*value).into()).unwrap();
+        }
+        source
+    }
+
+    #[test]
+    fn every_option_of_csv_reaches_its_builder() {
+        let options = [
+            ("csv.header", "true"),
+            ("csv.field-delimiter", "\\u0001"),
+            ("csv.quote-character", "'"),
+            ("csv.escape-character", "\\\\"),
+            ("csv.allow-comments", "true"),
+            ("csv.null-literal", "NULL"),
+            ("csv.missing-fields", "null"),
+            ("csv.extra-fields", "ignore"),
+            ("csv.decimal-rounding", "true"),
+            ("csv.bytes-format", "hex"),
+            ("csv.max-record-bytes", "2 kb"),
+        ];
+        let expected = CsvOptions {
+            header: Header::Yes,
+            ignore_first_line: false,
+            delimiter: 1,
+            quote: Some(b'\''),
+            escape: Some(b'\\'),
+            comment: Some(b'#'),
+            null_literal: Some("NULL".into()),
+            missing_fields: OnFieldCount::Lenient,
+            extra_fields: OnFieldCount::Lenient,
+            decimal_rounding: true,
+            bytes_format: BytesFormat::Hex,
+            max_record_bytes: 2048,
+        };
+        assert_eq!(csv_options(&source("a.csv", &options)).unwrap(), expected);
+        assert_eq!(csv_options(&source("a.csv", &[])).unwrap(), CsvOptions::default());
+
+        let options = [("csv.ignore-first-line", "true"), ("csv.disable-quote-character", "true")];
+        let csv = csv_options(&source("a.csv", &options)).unwrap();
+        assert_eq!((csv.ignore_first_line, csv.quote), (true, None));
+    }
+
+    #[test]
+    fn tabs_separate_the_fields_of_tsv_unless_something_else_is_said() {
+        assert_eq!(csv_options(&source("d/*.tsv.gz", &[])).unwrap().delimiter, b'\t');
+        assert_eq!(csv_options(&source("a.tsv", &[("csv.field-delimiter", ";")])).unwrap().delimiter, b';');
+    }
+}

@@ -437,13 +437,14 @@ impl Suite {
                 let Some(item) = self.next(RULE, &mut stream).await? else { break };
                 item.map_err(|e| broken(RULE, told(&e)))?;
             }
-            // Threads that other tests start meanwhile end with them; those of this stream must end now.
-            let started: BTreeMap<u64, String> = threads().unwrap_or_default();
+            // A thread names itself, maybe only later: so all that are new are remembered, and their names
+            // looked at when they should be gone. Those that other tests start meanwhile end with them.
+            let started = threads().unwrap_or_default();
             drop(stream);
             let left = || {
                 let now = threads().unwrap_or_default();
-                let new = started.iter().filter(|(id, _)| !before.contains_key(id) && now.contains_key(id));
-                new.map(|(_, name)| name.clone()).collect::<Vec<_>>()
+                let new = started.keys().filter(|id| !before.contains_key(id));
+                new.filter_map(|id| now.get(id)).filter(|name| name.starts_with("segue")).cloned().collect::<Vec<_>>()
             };
             let began = tokio::time::Instant::now();
             while !left().is_empty() {
@@ -705,7 +706,7 @@ fn positions(checkpoint: &Checkpoint) -> String {
     shown.join(", ")
 }
 
-/// This process's threads whose names begin with `segue`, by id.
+/// The names of this process's threads, by id.
 fn threads() -> Option<BTreeMap<u64, String>> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
     let thread = |task: std::io::Result<std::fs::DirEntry>| {
@@ -713,7 +714,7 @@ fn threads() -> Option<BTreeMap<u64, String>> {
         // A thread may end between its listing and its reading.
         let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
         let id = task.file_name().to_str()?.parse().ok()?;
-        name.starts_with("segue").then(|| (id, name.trim_end().to_owned()))
+        Some((id, name.trim_end().to_owned()))
     };
     Some(tasks.filter_map(thread).collect())
 }

@@ -12,5 +12,7 @@ mod hybrid;
 mod layering;
 mod memory;
 #[cfg(feature = "cli")]
+mod process;
+#[cfg(feature = "cli")]
 mod readme;
 mod rules;

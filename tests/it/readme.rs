@@ -25,7 +25,12 @@ fn every_command_of_the_readme_works() {
     for script in scripts {
         // The first run builds; here it is built already.
         let script = script.replace("cargo run --release -- ", "segue ");
-        let output = Command::new("bash").args(["-euo", "pipefail", "-c", &script]).current_dir(&work).env("PATH", &path).output().unwrap();
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", &script])
+            .current_dir(&work)
+            .env("PATH", &path)
+            .output()
+            .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{script}\n{stderr}");
     }

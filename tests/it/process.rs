@@ -1,0 +1,151 @@
+//! What may happen to the program: killed at any instant, a full disk, files it may not read.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use segue::file::FileSource;
+use segue::hybrid::HybridSource;
+
+use crate::common::{folder, parquet_bytes, read_all, schema};
+
+const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn csv(range: std::ops::Range<i64>) -> String {
+    let rows: String = range.map(|id| format!("{id},n{id}\n")).collect();
+    format!("id,name\n{rows}")
+}
+
+/// Sorted, of every visible file of `path`.
+async fn ids_of(path: &Path) -> Vec<i64> {
+    let source = FileSource::builder(path.display().to_string()).schema(schema()).build().await.unwrap();
+    let mut ids = read_all(&HybridSource::builder().source(source).build().unwrap()).await.ids();
+    ids.sort_unstable();
+    ids
+}
+
+/// Whatever the instants, a job that is started again ends with every row, and a visible file is whole.
+#[tokio::test]
+async fn a_copy_that_is_killed_again_and_again_loses_nothing() {
+    const ROWS: i64 = 120_000;
+    let folder = folder(&[
+        ("in/1.csv", csv(0..ROWS / 4).as_bytes()),
+        ("in/2.csv.gz", &crate::common::gzip(csv(ROWS / 4..ROWS / 2).as_bytes())),
+        ("more.parquet", &parquet_bytes(&[crate::common::ids(ROWS / 2..ROWS)], 10_000)),
+    ]);
+    for (format, kills) in [("csv", 10), ("json", 5), ("parquet", 10)] {
+        let name = format!("out-{format}");
+        let sink = format!("{format}:{name}");
+        let checkpoint = format!("{name}.ckpt");
+        let copy = || {
+            let mut command = Command::new(SEGUE);
+            command.current_dir(folder.path()).args(["copy", "in", "more.parquet", "--to", &sink, "--quiet"]);
+            command.args(["--checkpoint", &checkpoint, "--checkpoint-interval", "batch", "--batch-rows", "500"]);
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            command
+        };
+        let mut num_killed = 0;
+        for kill in 0..kills {
+            let mut child = copy().spawn().unwrap();
+            // Some moments fall into the start, most into the work; which ones doesn't matter.
+            tokio::time::sleep(Duration::from_millis(10 + 37 * kill % 230)).await;
+            num_killed += usize::from(child.try_wait().unwrap().is_none());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let visible = folder.path().join(&name);
+            if fs::read_dir(&visible).is_ok_and(|mut files| files.any(|file| is_part(&file.unwrap().path()))) {
+                let mut ids = ids_of(&visible).await;
+                ids.dedup();
+                assert_eq!(ids, (0..ids.len() as i64).collect::<Vec<_>>(), "{format}: a hole after kill {kill}");
+            }
+        }
+        let output = copy().output().unwrap();
+        assert!(output.status.success(), "{format}: {}", told(&output));
+        let mut ids = ids_of(&folder.path().join(&name)).await;
+        ids.dedup();
+        assert_eq!(ids, (0..ROWS).collect::<Vec<_>>(), "{format}");
+        assert!(num_killed > 0, "{format}: the jobs were too quick to be killed");
+    }
+}
+
+fn is_part(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("part-"))
+}
+
+#[test]
+fn any_number_of_threads_prints_the_same_bytes() {
+    let data = format!("{}/data/mixed", env!("CARGO_MANIFEST_DIR"));
+    let bytes = |threads: &str| {
+        let output = Command::new(SEGUE)
+            .args(["read", &data, "--output", "csv", "--metadata", "_split,_position", "--threads", threads, "--quiet"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", told(&output));
+        output.stdout
+    };
+    let one = bytes("1");
+    assert_eq!(one.iter().filter(|&&byte| byte == b'\n').count(), 1 + 91 + 27);
+    assert!(one == bytes("2") && one == bytes("8"));
+}
+
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing_half_written() {
+    let folder = folder(&[("a.csv", csv(0..50_000).as_bytes())]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    if let Ok(full) = full {
+        let output = Command::new(SEGUE)
+            .current_dir(folder.path())
+            .args(["read", "a.csv", "--quiet"])
+            .stdout(full)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            told(&output).starts_with("error: stdout: cannot write\ncaused by: No space left on device"),
+            "{}",
+            told(&output)
+        );
+    }
+    // A disk of 200 kB, in a namespace of its own; not every system lets us have one.
+    let script = format!(
+        "mkdir small && mount -t tmpfs -o size=200k none small && {{ {SEGUE} copy a.csv --to csv:small/out --quiet; \
+         echo status $?; ls -A small/out; }}"
+    );
+    let output = Command::new("unshare").args(["-rm", "bash", "-c", &script]).current_dir(folder.path()).output();
+    let Ok(output) = output else { return };
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if stdout.contains("status") {
+        assert_eq!(stdout, "status 1\n_segue\n", "{}", told(&output));
+        assert!(told(&output).contains("No space left on device"), "{}", told(&output));
+    }
+}
+
+#[test]
+fn a_file_without_the_right_to_read_it_is_told() {
+    let folder = folder(&[("a.csv", b"id\n1\n")]);
+    let file = folder.path().join("a.csv");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+    let mut command = if fs::read(&file).is_ok() {
+        // The superuser may read everything, so somebody else has to try.
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", SEGUE]);
+        command
+    } else {
+        Command::new(SEGUE)
+    };
+    let output = command.current_dir(folder.path()).args(["read", "a.csv", "--quiet"]).output();
+    // Without setpriv, or with a program that others can't reach, there is nobody else.
+    let Ok(output) = output else { return };
+    if told(&output).starts_with("setpriv") {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(told(&output).contains("a.csv") && told(&output).contains("Permission denied"), "{}", told(&output));
+}

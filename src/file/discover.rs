@@ -78,7 +78,13 @@ impl Location {
     /// A location of which nothing is read any more, and that need not be there.
     pub(crate) fn gone(text: &str) -> Result<Self> {
         let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
-        Ok(Self { store, root: Path::default(), selection: Selection::Folder, prefix: String::new(), text: text.to_owned() })
+        Ok(Self {
+            store,
+            root: Path::default(),
+            selection: Selection::Folder,
+            prefix: String::new(),
+            text: text.to_owned(),
+        })
     }
 
     /// Files of any store, by a path in it: for tests and for stores that have no URL.
@@ -94,7 +100,9 @@ impl Location {
             let path = std::path::absolute(path).map_err(|e| Error::io(text, "cannot be found", e))?;
             Path::from_absolute_path(path).map_err(|e| bad_path(text, e))
         };
-        let as_prefix = |folder: &str| if folder.is_empty() || folder.ends_with('/') { folder.to_owned() } else { format!("{folder}/") };
+        let as_prefix = |folder: &str| {
+            if folder.is_empty() || folder.ends_with('/') { folder.to_owned() } else { format!("{folder}/") }
+        };
         let selected = |root: &str, selection: Selection| -> Result<Self> {
             let folder = if root.is_empty() { FsPath::new(".") } else { FsPath::new(root) };
             let (store, text) = (Arc::clone(&store), text.to_owned());
@@ -103,7 +111,9 @@ impl Location {
         match std::fs::metadata(fs_path) {
             Ok(meta) if meta.is_dir() => selected(path, Selection::Folder),
             Ok(_) => {
-                let (folder, name) = path.rsplit_once('/').map_or(("", path), |(folder, name)| (if folder.is_empty() { "/" } else { folder }, name));
+                let (folder, name) = path
+                    .rsplit_once('/')
+                    .map_or(("", path), |(folder, name)| (if folder.is_empty() { "/" } else { folder }, name));
                 selected(folder, Selection::File(name.to_owned()))
             }
             Err(_) if path.contains(WILDCARDS) => {
@@ -145,7 +155,11 @@ impl Location {
             (root, Selection::Glob(glob(pattern, text)?))
         } else {
             let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-            if name.contains('.') { (folder, Selection::File(name.to_owned())) } else { (path.trim_end_matches('/'), Selection::Folder) }
+            if name.contains('.') {
+                (folder, Selection::File(name.to_owned()))
+            } else {
+                (path.trim_end_matches('/'), Selection::Folder)
+            }
         };
         let root = root.trim_matches('/');
         let prefix = if root.is_empty() { base.to_owned() } else { format!("{base}{root}/") };
@@ -299,11 +313,15 @@ mod tests {
 
     #[test]
     fn natural_order_goes_by_components_and_by_the_value_of_digits() {
-        let sorted = ["2.csv", "10.csv", "a/1.csv", "a/b/0.csv", "a/2.csv", "a-1.csv", "b.csv", "part-9", "part-09", "part-10"];
+        let sorted =
+            ["2.csv", "10.csv", "a/1.csv", "a/b/0.csv", "a/2.csv", "a-1.csv", "b.csv", "part-9", "part-09", "part-10"];
         let mut files = sorted.to_vec();
         files.reverse();
         files.sort_by(|a, b| natural_order(a, b));
-        assert_eq!(files, ["2.csv", "10.csv", "a/1.csv", "a/2.csv", "a/b/0.csv", "a-1.csv", "b.csv", "part-09", "part-9", "part-10"]);
+        assert_eq!(
+            files,
+            ["2.csv", "10.csv", "a/1.csv", "a/2.csv", "a/b/0.csv", "a-1.csv", "b.csv", "part-09", "part-9", "part-10"]
+        );
     }
 
     proptest! {

@@ -113,7 +113,10 @@ impl Read for SequentialRead {
 }
 
 /// Undoes a file's compression.
-pub(crate) fn decompressed<'a>(compression: Compression, stored: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
+pub(crate) fn decompressed<'a>(
+    compression: Compression,
+    stored: impl Read + Send + 'a,
+) -> io::Result<Box<dyn Read + Send + 'a>> {
     Ok(match compression {
         Compression::None => Box::new(stored),
         Compression::Gzip => Box::new(MultiGzDecoder::new(stored)),

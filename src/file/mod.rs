@@ -233,7 +233,8 @@ impl FileSource {
         };
         plan::not_empty(&files, self.location.text(), self.allow_empty)?;
         let list = SplitList::new(files.iter().map(FileMeta::to_entry));
-        let mut state = SourceState::new(&self.name, "filesystem", Splits::one_by_one(list)).with_options(self.position_options());
+        let mut state =
+            SourceState::new(&self.name, "filesystem", Splits::one_by_one(list)).with_options(self.position_options());
         if let Some(header) = self.header {
             state.notes.insert("header".into(), Value::Bool(header));
         }
@@ -244,7 +245,8 @@ impl FileSource {
     async fn restarted(&self, mut state: SourceState) -> Result<SourceState> {
         let stored_header = state.notes.get("header").and_then(Value::as_bool);
         if stored_header != self.header {
-            let shown = |header: Option<bool>| header.map_or_else(|| "not set".to_owned(), |header| format!("'{header}'"));
+            let shown =
+                |header: Option<bool>| header.map_or_else(|| "not set".to_owned(), |header| format!("'{header}'"));
             return Err(Error::Incompatible {
                 what: format!("source {}: csv.header", self.name),
                 stored: shown(stored_header),
@@ -318,7 +320,11 @@ impl Source for FileSource {
         options
     }
 
-    fn resolve<'a>(&'a self, stored: Option<SourceState>, _history: Option<&'a History>) -> BoxFuture<'a, Result<SourceState>> {
+    fn resolve<'a>(
+        &'a self,
+        stored: Option<SourceState>,
+        _history: Option<&'a History>,
+    ) -> BoxFuture<'a, Result<SourceState>> {
         async move {
             match stored {
                 Some(state) => self.restarted(state).await,

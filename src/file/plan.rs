@@ -107,7 +107,11 @@ impl Iterator for Plan {
 ///
 /// # Errors
 /// [`Error::Schema`] for a mix of formats; `place` is the source.
-pub(crate) fn of_format(files: Vec<FileMeta>, given: Option<Format>, place: &str) -> Result<(Vec<FileMeta>, Option<Format>)> {
+pub(crate) fn of_format(
+    files: Vec<FileMeta>,
+    given: Option<Format>,
+    place: &str,
+) -> Result<(Vec<FileMeta>, Option<Format>)> {
     let Some(given) = given else {
         let mut found: Option<(Format, String)> = None;
         let mut kept = Vec::with_capacity(files.len());
@@ -142,7 +146,9 @@ pub(crate) fn of_format(files: Vec<FileMeta>, given: Option<Format>, place: &str
 /// [`Error::NotFound`] for no files, unless that is allowed.
 pub(crate) fn not_empty(files: &[FileMeta], place: &str, allowed: bool) -> Result<()> {
     if files.is_empty() && !allowed {
-        return Err(Error::NotFound { what: format!("{place}: no matching files (source.allow-empty=true lets it pass)") });
+        return Err(Error::NotFound {
+            what: format!("{place}: no matching files (source.allow-empty=true lets it pass)"),
+        });
     }
     Ok(())
 }

@@ -29,7 +29,19 @@ struct Sample {
 }
 
 pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
-    let FileSourceBuilder { path, store, name, format, compression, schema, mapping, options, on_new_files, allow_empty, stored } = builder;
+    let FileSourceBuilder {
+        path,
+        store,
+        name,
+        format,
+        compression,
+        schema,
+        mapping,
+        options,
+        on_new_files,
+        allow_empty,
+        stored,
+    } = builder;
     #[cfg(feature = "csv")]
     options.csv.check()?;
     let is_done = stored.as_ref().is_some_and(|state| state.is_done());
@@ -40,7 +52,8 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
         None => Location::parse(&path)?,
     };
     let given_format = format;
-    let stored_format = stored.as_ref().and_then(|state| state.options.get("format")).map(|format| format.parse()).transpose()?;
+    let stored_format =
+        stored.as_ref().and_then(|state| state.options.get("format")).map(|format| format.parse()).transpose()?;
     let given = format.or(stored_format);
     let mut listed = None;
     let format = match (given, &stored) {
@@ -56,11 +69,13 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
         return Err(Error::NotFound { what: format!("{}: no matching files", location.text()) });
     };
     built_in(format)?;
-    let mut looker = Looker { location: &location, compression, files: listed.as_deref().unwrap_or_default(), sample: None };
+    let mut looker =
+        Looker { location: &location, compression, files: listed.as_deref().unwrap_or_default(), sample: None };
     let (schema, header) = match format {
         #[cfg(feature = "csv")]
         Format::Csv => {
-            let stored_header = stored.as_ref().and_then(|state| state.notes.get("header")).and_then(serde_json::Value::as_bool);
+            let stored_header =
+                stored.as_ref().and_then(|state| state.notes.get("header")).and_then(serde_json::Value::as_bool);
             csv_shape(&mut looker, &options.csv, &mapping, schema, stored_header).await?
         }
         _ => {
@@ -96,7 +111,11 @@ fn built_in(format: Format) -> Result<()> {
         Format::Parquet => cfg!(feature = "parquet"),
         Format::Raw => true,
     };
-    if has { Ok(()) } else { Err(Error::Unsupported(format!("this build reads no {format}: build with --features {format}"))) }
+    if has {
+        Ok(())
+    } else {
+        Err(Error::Unsupported(format!("this build reads no {format}: build with --features {format}")))
+    }
 }
 
 #[cfg(feature = "csv")]
@@ -175,14 +194,20 @@ impl Looker<'_> {
             Format::Json => {
                 let location = self.location;
                 let Some(sample) = self.sample(SAMPLE_RECORDS).await? else { return Err(no_records(location)) };
-                let whole = if sample.at_end { sample.bytes.len() } else { memchr::memrchr(b'\n', &sample.bytes).map_or(0, |end| end + 1) };
-                let schema = crate::format::json::infer_schema(&sample.bytes[..whole], SAMPLE_RECORDS).map_err(|fault| {
-                    let mut record = BadRecord::new(&*sample.url, fault.start as u64, PositionUnit::Byte, fault.message);
-                    record.line = Some(memchr::memchr_iter(b'\n', &sample.bytes[..fault.start]).count() as u64 + 1);
-                    record.column = fault.column;
-                    record.hint = fault.hint;
-                    Error::BadRecord(Box::new(record))
-                })?;
+                let whole = if sample.at_end {
+                    sample.bytes.len()
+                } else {
+                    memchr::memrchr(b'\n', &sample.bytes).map_or(0, |end| end + 1)
+                };
+                let schema =
+                    crate::format::json::infer_schema(&sample.bytes[..whole], SAMPLE_RECORDS).map_err(|fault| {
+                        let mut record =
+                            BadRecord::new(&*sample.url, fault.start as u64, PositionUnit::Byte, fault.message);
+                        record.line = Some(memchr::memchr_iter(b'\n', &sample.bytes[..fault.start]).count() as u64 + 1);
+                        record.column = fault.column;
+                        record.hint = fault.hint;
+                        Error::BadRecord(Box::new(record))
+                    })?;
                 if schema.fields().is_empty() {
                     return Err(no_records(location));
                 }

@@ -124,9 +124,16 @@ struct Decoded {
 /// What the fetch task hands to the cutter.
 enum Fetched {
     /// A file begins; `head` are its first bytes, if the cutter needs them and they don't come anyway.
-    File { planned: Box<PlannedFile>, head: Option<Bytes> },
+    File {
+        planned: Box<PlannedFile>,
+        head: Option<Bytes>,
+    },
     /// The next bytes of it, as stored.
-    Bytes { bytes: Bytes, _permit: Permit, is_last: bool },
+    Bytes {
+        bytes: Bytes,
+        _permit: Permit,
+        is_last: bool,
+    },
     Failed(Error),
 }
 
@@ -280,7 +287,9 @@ impl Cutter {
             match pieces.blocking_recv() {
                 None => return,
                 Some(Fetched::Failed(e)) => break Stop::Failed(e),
-                Some(Fetched::Bytes { .. }) => break Stop::Failed(Error::Worker { message: "bytes before their file".into() }),
+                Some(Fetched::Bytes { .. }) => {
+                    break Stop::Failed(Error::Worker { message: "bytes before their file".into() });
+                }
                 Some(Fetched::File { planned, head }) => {
                     if let Err(stop) = self.file(*planned, head, &mut pieces) {
                         break stop;
@@ -294,7 +303,12 @@ impl Cutter {
         }
     }
 
-    fn file(&mut self, planned: PlannedFile, head: Option<Bytes>, pieces: &mut mpsc::Receiver<Fetched>) -> Result<(), Stop> {
+    fn file(
+        &mut self,
+        planned: PlannedFile,
+        head: Option<Bytes>,
+        pieces: &mut mpsc::Receiver<Fetched>,
+    ) -> Result<(), Stop> {
         let PlannedFile { file, start } = planned;
         let compression = compression_of(self.source.compression, &file);
         let mut stored = StoredPieces { pieces, ended: false };
@@ -304,7 +318,8 @@ impl Cutter {
         let url = Arc::clone(&file.url);
         let failed = |e| read_error(&url, compression, e);
         let chunk_bytes = self.chunk_bytes();
-        let mut reader = decompressed(compression, StoredRead { pieces: &mut stored, buffer: Bytes::new() }).map_err(failed)?;
+        let mut reader =
+            decompressed(compression, StoredRead { pieces: &mut stored, buffer: Bytes::new() }).map_err(failed)?;
         let needs_head = start > 0 && self.source.header == Some(true);
         let mut head = None;
         if start > 0 {
@@ -409,7 +424,10 @@ impl Cutter {
         if chunk.is_empty() {
             let items = vec![SourceBatch::progress(Arc::clone(&self.schema), vec![advance])];
             let progress = Decoded { items, fault: None };
-            return self.chunks.submit_blocking(futures::future::ready(Ok(progress)).boxed(), None).map_err(|_| Stop::Closed);
+            return self
+                .chunks
+                .submit_blocking(futures::future::ready(Ok(progress)).boxed(), None)
+                .map_err(|_| Stop::Closed);
         }
         let estimate = chunk.len() + chunk.len() * self.decoded_percent.load(Ordering::Relaxed) / 100;
         let permit = self.runtime.block_on(async {
@@ -525,16 +543,24 @@ impl Cutter {
             }
             let extra = header.iter().find(|name| !inputs.contains(&name.as_str()));
             if let (crate::schema::OnExtra::Fail, Some(extra)) = (mapping.on_extra, extra) {
-                return Err(Error::Schema(format!("{}: column {extra} isn't in the schema, and schema.extra-column is fail", file.url)));
+                return Err(Error::Schema(format!(
+                    "{}: column {extra} isn't in the schema, and schema.extra-column is fail",
+                    file.url
+                )));
             }
         }
         let mut columns: Vec<CsvColumn> = Vec::new();
         let fit = self.fit(file, |name, field| {
             let index = match &header {
                 // Columns go by their place in the schema, among those that are read at all.
-                None => schema.fields().iter().filter_map(|field| mapping.input(field.name())).position(|input| input == name),
+                None => schema
+                    .fields()
+                    .iter()
+                    .filter_map(|field| mapping.input(field.name()))
+                    .position(|input| input == name),
                 Some(header) => {
-                    let mut places = header.iter().enumerate().filter(|(_, known)| *known == name).map(|(index, _)| index);
+                    let mut places =
+                        header.iter().enumerate().filter(|(_, known)| *known == name).map(|(index, _)| index);
                     let first = places.next();
                     if places.next().is_some() {
                         return Err(Error::Schema(format!("{}: its header names column {name} twice", file.url)));
@@ -607,7 +633,11 @@ fn decode_up_to_fault(
     let (mut end, mut found) = (chunk.len(), None);
     loop {
         let is_whole = end == chunk.len();
-        let advance = if is_whole { advance.clone() } else { Advance::new(advance.split.clone(), advance.from, position + end as u64) };
+        let advance = if is_whole {
+            advance.clone()
+        } else {
+            Advance::new(advance.split.clone(), advance.from, position + end as u64)
+        };
         match decode(context, &chunk[..end], position, advance) {
             Ok(item) => return Ok((Some(item), found)),
             // Each time it is an earlier record: one may be bad for its schema and a later one for its format.
@@ -635,7 +665,8 @@ fn decode(context: &FileContext, chunk: &[u8], position: u64, advance: Advance) 
     }
     let batch = decoder.finish()?;
     let positions = RowPositions::starts(starts);
-    let origin = Origin { split: Some(context.file.id.as_str()), path: Some(&context.file.url), rows: &positions, own: &[] };
+    let origin =
+        Origin { split: Some(context.file.id.as_str()), path: Some(&context.file.url), rows: &positions, own: &[] };
     let batch = decoding.fit.apply(&batch, &origin).map_err(|fault| {
         let start = positions.position(fault.row).unwrap_or(position);
         let place = RecordFault::new((start - position) as usize, fault.message).in_column(fault.column);

@@ -65,7 +65,9 @@ impl Format {
             "csv" | "tsv" => Some(Self::Csv),
             "json" | "jsonl" | "ndjson" => Some(Self::Json),
             "parquet" => Some(Self::Parquet),
-            "avro" | "arrow" => return Err(Error::Unsupported(format!("{name}: {suffix} files are not in this version"))),
+            "avro" | "arrow" => {
+                return Err(Error::Unsupported(format!("{name}: {suffix} files are not in this version")));
+            }
             _ => None,
         })
     }

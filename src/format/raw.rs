@@ -71,7 +71,10 @@ mod tests {
 
     #[test]
     fn a_line_is_a_record_whatever_is_in_it() {
-        assert_eq!(lines(b"a\r\n\n\"b\n\rc"), (vec!["a".into(), String::new(), "\"b".into(), "\rc".into()], vec![0, 3, 4, 7]));
+        assert_eq!(
+            lines(b"a\r\n\n\"b\n\rc"),
+            (vec!["a".into(), String::new(), "\"b".into(), "\rc".into()], vec![0, 3, 4, 7])
+        );
         assert_eq!(lines(b""), (vec![], vec![]));
     }
 

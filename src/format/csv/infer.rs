@@ -74,7 +74,8 @@ pub(crate) fn infer_schema(
         }
     }
     let first = first.unwrap_or_default();
-    let header = header.unwrap_or_else(|| later_is_typed && first.iter().all(|field| infer_type(field) == DataType::Utf8));
+    let header =
+        header.unwrap_or_else(|| later_is_typed && first.iter().all(|field| infer_type(field) == DataType::Utf8));
     if !header {
         for (field, known) in first.iter().zip(&mut types) {
             if !field.is_empty() && null_literal != Some(field.as_str()) {

@@ -103,7 +103,8 @@ impl Iterator for Plan {
 
 /// Keeps the files of `format`, or of the one format that the suffixes show.
 ///
-/// With a given format, files of unknown suffix are kept too; without, they are passed over and counted.
+/// With a given format, every file is of it, whatever its suffix; without, files of unknown suffix are passed over
+/// and counted.
 ///
 /// # Errors
 /// [`Error::Schema`] for a mix of formats; `place` is the source.
@@ -138,7 +139,6 @@ pub(crate) fn of_format(
         }
         return Ok((kept, found.map(|(format, _)| format)));
     };
-    // A known suffix of another format isn't meant, an unknown one is.
     Ok((files, Some(given)))
 }
 

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use tokio::runtime::Handle;
+#[cfg(feature = "csv")]
+use tracing::warn;
 
 use super::discover::{FileMeta, Location};
 use super::fetch::{ListedFile, SequentialRead, decompressed, fill, read_error};
@@ -21,7 +23,10 @@ const SAMPLE_RECORDS: usize = 20_480;
 /// Bytes from which a schema is inferred, at most, however long the records are.
 const SAMPLE_BYTES: usize = 16 << 20;
 
-/// The start of a source's first non-empty file, decompressed.
+/// Files that are looked into, at most, for one that isn't empty or a mere header.
+const SAMPLE_FILES: usize = 64;
+
+/// The start of one of a source's first files, decompressed.
 struct Sample {
     url: Arc<str>,
     bytes: Vec<u8>,
@@ -37,7 +42,8 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
         compression,
         schema,
         mapping,
-        options,
+        #[cfg_attr(not(feature = "csv"), expect(unused_mut, reason = "only CSV has an option that files decide"))]
+        mut options,
         on_new_files,
         allow_empty,
         stored,
@@ -69,6 +75,14 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
         return Err(Error::NotFound { what: format!("{}: no matching files", location.text()) });
     };
     built_in(format)?;
+    #[cfg(feature = "csv")]
+    if format == Format::Csv && options.csv.delimiter.is_none() {
+        let stored_delimiter = stored.as_ref().and_then(|state| state.options.get("csv.field-delimiter"));
+        options.csv.delimiter = match stored_delimiter {
+            Some(stored) => stored.as_bytes().first().copied(),
+            None => delimiter_of(listed.as_deref().unwrap_or_default(), location.text())?,
+        };
+    }
     let mut looker =
         Looker { location: &location, compression, files: listed.as_deref().unwrap_or_default(), sample: None };
     let (schema, header) = match format {
@@ -102,6 +116,27 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
         warned: Arc::new(Mutex::new(BTreeSet::new())),
         allow_empty,
     })
+}
+
+/// A tab for `.tsv` files, and nothing in particular for others.
+///
+/// # Errors
+/// [`Error::Schema`] for a mix of both.
+#[cfg(feature = "csv")]
+fn delimiter_of(files: &[FileMeta], place: &str) -> Result<Option<u8>> {
+    let is_tab_separated = |file: &&FileMeta| {
+        let name = file.id.as_str();
+        let stem = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
+        stem.ends_with(".tsv")
+    };
+    match files.iter().filter(is_tab_separated).count() {
+        0 => Ok(None),
+        n if n == files.len() => Ok(Some(b'\t')),
+        n => Err(Error::Schema(format!(
+            "{place}: {n} of {} files are tab-separated by their suffix; take one kind by a glob, or set csv.field-delimiter",
+            files.len()
+        ))),
+    }
 }
 
 fn built_in(format: Format) -> Result<()> {
@@ -144,6 +179,9 @@ async fn csv_shape(
         let (schema, header) = infer_schema(&dialect, null, bytes, at_end, SAMPLE_RECORDS, chosen, &url)?;
         if schema.fields().is_empty() {
             return Err(no_records(looker.location));
+        }
+        if header && chosen.is_none() && !has_two_lines(bytes) {
+            warn!("{url}: its one line is taken as a header without rows; csv.header=false makes it a row");
         }
         return Ok((Arc::new(schema), Some(header)));
     };
@@ -217,23 +255,33 @@ impl Looker<'_> {
         }
     }
 
-    /// The start of the first non-empty file, long enough for `num_records` records; `None` if all are empty.
+    /// The start of the first file with more than one line, or else of the first non-empty one, long enough for
+    /// `num_records` records; `None` if all are empty.
     async fn sample(&mut self, num_records: usize) -> Result<Option<&Sample>> {
         if self.sample.is_none() {
-            for meta in self.files.iter().filter(|meta| meta.identity.size != Some(0)) {
+            let with_content = self.files.iter().filter(|meta| meta.identity.size != Some(0));
+            for meta in with_content.take(SAMPLE_FILES) {
                 let file = ListedFile::try_new(self.location, &meta.id, &meta.identity)?;
                 let compression = self.compression.unwrap_or_else(|| Compression::of_file(meta.id.as_str()));
                 let runtime = Handle::current();
                 let look = tokio::task::spawn_blocking(move || read_start(file, compression, runtime, num_records));
                 let sample = look.await.map_err(|e| Error::Worker { message: e.to_string() })??;
-                if !sample.bytes.is_empty() {
+                // A file with one line may be a mere header: one with more tells more.
+                let is_enough = num_records == 1 || has_two_lines(&sample.bytes);
+                if !sample.bytes.is_empty() && (is_enough || self.sample.is_none()) {
                     self.sample = Some(sample);
-                    break;
+                    if is_enough {
+                        break;
+                    }
                 }
             }
         }
         Ok(self.sample.as_ref())
     }
+}
+
+fn has_two_lines(bytes: &[u8]) -> bool {
+    memchr::memchr(b'\n', bytes).is_some_and(|end| !bytes[end..].trim_ascii().is_empty())
 }
 
 /// Reads until there are more line ends than `num_records`, or so many bytes that it has to do.

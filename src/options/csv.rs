@@ -1,7 +1,7 @@
 //! The options of CSV.
 
+use super::SourceOptions;
 use super::value::{parse_boolean, parse_character, parse_size};
-use super::{Connector, SourceOptions};
 use crate::error::Result;
 use crate::format::{CsvOptions, Header, OnFieldCount};
 use crate::schema::BytesFormat;
@@ -18,10 +18,7 @@ pub(super) fn csv_options(source: &SourceOptions) -> Result<CsvOptions> {
         _ => {}
     }
     source.put("csv.ignore-first-line", parse_boolean, &mut csv.ignore_first_line)?;
-    if is_tab_separated(source) {
-        csv.delimiter = b'\t';
-    }
-    source.put("csv.field-delimiter", parse_character, &mut csv.delimiter)?;
+    source.put("csv.field-delimiter", |text| parse_character(text).map(Some), &mut csv.delimiter)?;
     source.put("csv.quote-character", |text| parse_character(text).map(Some), &mut csv.quote)?;
     source.put("csv.escape-character", |text| parse_character(text).map(Some), &mut csv.escape)?;
     if source.parsed("csv.disable-quote-character", parse_boolean)? == Some(true) {
@@ -49,15 +46,9 @@ pub(super) fn csv_options(source: &SourceOptions) -> Result<CsvOptions> {
     Ok(csv)
 }
 
-/// Whether the path says that fields are separated by tabs.
-fn is_tab_separated(source: &SourceOptions) -> bool {
-    let Connector::Filesystem { path } = source.connector() else { return false };
-    let stem = path.strip_suffix(".gz").or_else(|| path.strip_suffix(".zst")).unwrap_or(path);
-    stem.ends_with(".tsv")
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Connector;
     use super::*;
 
     fn source(path: &str, options: &[(&str, &str)]) -> SourceOptions {
@@ -86,7 +77,7 @@ mod tests {
         let expected = CsvOptions {
             header: Header::Yes,
             ignore_first_line: false,
-            delimiter: 1,
+            delimiter: Some(1),
             quote: Some(b'\''),
             escape: Some(b'\\'),
             comment: Some(b'#'),
@@ -103,11 +94,5 @@ mod tests {
         let options = [("csv.ignore-first-line", "true"), ("csv.disable-quote-character", "true")];
         let csv = csv_options(&source("a.csv", &options)).unwrap();
         assert_eq!((csv.ignore_first_line, csv.quote), (true, None));
-    }
-
-    #[test]
-    fn tabs_separate_the_fields_of_tsv_unless_something_else_is_said() {
-        assert_eq!(csv_options(&source("d/*.tsv.gz", &[])).unwrap().delimiter, b'\t');
-        assert_eq!(csv_options(&source("a.tsv", &[("csv.field-delimiter", ";")])).unwrap().delimiter, b';');
     }
 }

@@ -188,7 +188,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "whether the first record of each file names its columns",
     ),
     key(Csv, "csv.ignore-first-line", Boolean, "false", "drops the first record of each file; columns go by position"),
-    key(Csv, "csv.field-delimiter", Character, ", (a tab if the path ends with .tsv)", "separates fields"),
+    key(Csv, "csv.field-delimiter", Character, ", (a tab in .tsv files)", "separates fields"),
     key(Csv, "csv.quote-character", Character, "\"", "encloses fields that hold delimiters or line ends"),
     key(Csv, "csv.disable-quote-character", Boolean, "false", "takes quotes as data"),
     key(Csv, "csv.escape-character", Character, "", "makes the character after it data, within quotes and without"),

@@ -30,7 +30,8 @@ pub(crate) fn has_header(first: &[String], wanted: &[&str], place: &str) -> Resu
 
 /// Makes a schema of the first records, and says whether the first one is a header.
 ///
-/// Without a choice, it is one if no field of it is a number, date or boolean while a later record has one.
+/// Without a choice, it is one if no field of it is a number, date or boolean while a later record has one, or
+/// no later record is there: a file of one line of words is a header without rows.
 ///
 /// # Errors
 /// [`Error::Schema`] for a header that names a column twice; `place` is the file.
@@ -74,8 +75,10 @@ pub(crate) fn infer_schema(
         }
     }
     let first = first.unwrap_or_default();
-    let header =
-        header.unwrap_or_else(|| later_is_typed && first.iter().all(|field| infer_type(field) == DataType::Utf8));
+    let header = header.unwrap_or_else(|| {
+        (later_is_typed || (num_records == 1 && at_end))
+            && first.iter().all(|field| infer_type(field) == DataType::Utf8)
+    });
     if !header {
         for (field, known) in first.iter().zip(&mut types) {
             if !field.is_empty() && null_literal != Some(field.as_str()) {
@@ -124,7 +127,8 @@ mod tests {
         check("id,v\na,b\n", "f0 STRING, f1 STRING", false);
         check("id,2024\n1,2\n", "f0 STRING, f1 BIGINT", false);
         check("1,2\n3,4.5\n", "f0 BIGINT, f1 DOUBLE", false);
-        check("id,v\n", "f0 STRING, f1 STRING", false);
+        check("id,v\n", "id STRING, v STRING", true);
+        check("id,2\n", "f0 STRING, f1 BIGINT", false);
         check("", "", false);
     }
 

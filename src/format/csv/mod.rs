@@ -47,8 +47,8 @@ pub struct CsvOptions {
     pub header: Header,
     /// Drops the first record; columns go by position then (`csv.ignore-first-line`).
     pub ignore_first_line: bool,
-    /// Between two fields, an ASCII byte (`csv.field-delimiter`).
-    pub delimiter: u8,
+    /// Between two fields, an ASCII byte (`csv.field-delimiter`); without one a tab in `.tsv` files, else a comma.
+    pub delimiter: Option<u8>,
     /// Around a field that may contain anything (`csv.quote-character`); none if switched off.
     pub quote: Option<u8>,
     /// Makes the byte behind it a plain one (`csv.escape-character`).
@@ -75,7 +75,7 @@ impl Default for CsvOptions {
         Self {
             header: Header::Auto,
             ignore_first_line: false,
-            delimiter: b',',
+            delimiter: None,
             quote: Some(b'"'),
             escape: None,
             comment: None,
@@ -96,7 +96,7 @@ impl CsvOptions {
     /// [`Error::InvalidOption`] with the key at fault.
     pub fn check(&self) -> Result<()> {
         let special = [
-            ("csv.field-delimiter", Some(self.delimiter)),
+            ("csv.field-delimiter", Some(self.separator())),
             ("csv.quote-character", self.quote),
             ("csv.escape-character", self.escape.filter(|escape| Some(*escape) != self.quote)),
             ("csv.allow-comments", self.comment),
@@ -119,9 +119,13 @@ impl CsvOptions {
         Ok(())
     }
 
+    fn separator(&self) -> u8 {
+        self.delimiter.unwrap_or(b',')
+    }
+
     pub(crate) fn dialect(&self) -> Dialect {
         Dialect {
-            delimiter: self.delimiter,
+            delimiter: self.separator(),
             quote: self.quote,
             // An escape that is the quote itself is the doubling that RFC 4180 knows.
             escape: self.escape.filter(|escape| Some(*escape) != self.quote),
@@ -137,7 +141,7 @@ impl CsvOptions {
         let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| (byte as char).to_string());
         let plain = Self::default();
         let all = [
-            ("csv.field-delimiter", byte(Some(self.delimiter)), byte(Some(plain.delimiter))),
+            ("csv.field-delimiter", byte(Some(self.separator())), byte(Some(plain.separator()))),
             ("csv.quote-character", byte(self.quote), byte(plain.quote)),
             ("csv.escape-character", byte(self.escape), byte(plain.escape)),
             ("csv.allow-comments", self.comment.is_some().to_string(), plain.comment.is_some().to_string()),

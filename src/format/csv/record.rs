@@ -339,7 +339,7 @@ mod tests {
         check(&options, "\"a\\\"b\",c\\,d\n\"x\"\"y\",\\\\", &[&["a\"b", "c,d"], &["x\"y", "\\"]]);
         let options = CsvOptions { quote: None, ..CsvOptions::default() };
         check(&options, "\"a,b\"\n", &[&["\"a", "b\""]]);
-        let options = CsvOptions { delimiter: b'\t', ..CsvOptions::default() };
+        let options = CsvOptions { delimiter: Some(b'\t'), ..CsvOptions::default() };
         check(&options, "a,b\tc\n", &[&["a,b", "c"]]);
     }
 

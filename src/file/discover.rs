@@ -212,10 +212,10 @@ impl Location {
         if relative.split('/').any(|component| component.starts_with(['_', '.'])) {
             return None;
         }
-        if let Selection::Glob(matcher) = &self.selection {
-            if !matcher.is_match(relative) {
-                return None;
-            }
+        if let Selection::Glob(matcher) = &self.selection
+            && !matcher.is_match(relative)
+        {
+            return None;
         }
         Some(FileMeta { id: SplitId::new(relative), identity: identity(meta) })
     }

@@ -1,6 +1,7 @@
 //! What may happen to the program: killed at any instant, a full disk, files it may not read.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -131,7 +132,7 @@ fn a_file_without_the_right_to_read_it_is_told() {
     let folder = folder(&[("a.csv", b"id\n1\n")]);
     let file = folder.path().join("a.csv");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
     let mut command = if fs::read(&file).is_ok() {
         // The superuser may read everything, so somebody else has to try.
         let mut command = Command::new("setpriv");
@@ -148,4 +149,52 @@ fn a_file_without_the_right_to_read_it_is_told() {
     }
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     assert!(told(&output).contains("a.csv") && told(&output).contains("Permission denied"), "{}", told(&output));
+}
+
+/// What is fetched, decoded and waiting stays within `--memory`, whether the reader keeps up or not. CASE 33:
+/// one budget for all files, however many there are.
+#[test]
+fn memory_is_bounded_also_with_a_slow_reader_and_many_files() {
+    const MEGABYTE: u64 = 1 << 20;
+    let content = csv(0..1_500_000);
+    let folder = folder(&[("large/a.csv", content.as_bytes())]);
+    let part = &content[..=content[..content.len() / 48].rfind('\n').unwrap()];
+    fs::create_dir(folder.path().join("many")).unwrap();
+    for number in 0..64 {
+        fs::write(folder.path().join(format!("many/{number}.csv")), part).unwrap();
+    }
+    for (source, is_slow) in [("large", false), ("large", true), ("many", false), ("many", true)] {
+        let mut child = Command::new(SEGUE)
+            .current_dir(folder.path())
+            .args(["read", source, "--output", "json", "--memory", "48mb", "--threads", "2", "--quiet"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        let (mut peak, mut buffer, mut num_bytes) = (0, vec![0; 64 << 10], 0);
+        loop {
+            if is_slow && num_bytes < 20 * MEGABYTE as usize && num_bytes % 3 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if let Ok(status) = fs::read_to_string(&status) {
+                peak = peak.max(resident_bytes(&status));
+            }
+            match stdout.read(&mut buffer).unwrap() {
+                0 => break,
+                len => num_bytes += len,
+            }
+        }
+        assert!(child.wait().unwrap().success());
+        assert!(num_bytes as u64 > 40 * MEGABYTE, "{source}: {num_bytes} bytes");
+        // The pages of a program without optimisation are some megabytes more.
+        let allowed = (48 + 24 + if cfg!(debug_assertions) { 8 } else { 0 }) * MEGABYTE;
+        assert!(peak <= allowed, "{source}, slow: {is_slow}: {} kB resident, {} kB allowed", peak >> 10, allowed >> 10);
+    }
+}
+
+/// The most that was resident so far.
+fn resident_bytes(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0");
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0)
 }

@@ -82,10 +82,10 @@ impl CsvDecoder {
             // Whole records only: an unfinished one at the end is a record.
             Scan::Incomplete => return Err(RecordFault::new(start, "the record isn't whole")),
         };
-        if next > text.len() {
-            if let Err(e) = std::str::from_utf8(&data[start..next]) {
-                return Err(invalid_utf8(start, &data[start..next], &e));
-            }
+        if next > text.len()
+            && let Err(e) = std::str::from_utf8(&data[start..next])
+        {
+            return Err(invalid_utf8(start, &data[start..next], &e));
         }
         self.row(text, start)?;
         Ok((next, true))

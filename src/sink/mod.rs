@@ -114,6 +114,18 @@ pub(crate) fn arrow_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(column_bytes).sum()
 }
 
+/// An item of source 0 that holds `batch`.
+#[cfg(test)]
+fn item_of(batch: RecordBatch) -> ChainBatch {
+    use crate::checkpoint::{Advance, RowPositions};
+    use crate::source::SourceBatch;
+
+    let num_rows = batch.num_rows();
+    let advance = Advance::new("a".into(), 0, num_rows as u64);
+    let rows = RowPositions::consecutive(0, num_rows);
+    ChainBatch { source: 0, item: SourceBatch::try_new(batch, rows, vec![advance]).unwrap() }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -130,16 +142,4 @@ mod tests {
         assert_eq!(arrow_bytes(&batch.slice(10, 20)), 160);
         assert_eq!(item_of(batch).item.num_rows(), 1000);
     }
-}
-
-/// An item of source 0 that holds `batch`.
-#[cfg(test)]
-fn item_of(batch: RecordBatch) -> ChainBatch {
-    use crate::checkpoint::{Advance, RowPositions};
-    use crate::source::SourceBatch;
-
-    let num_rows = batch.num_rows();
-    let advance = Advance::new("a".into(), 0, num_rows as u64);
-    let rows = RowPositions::consecutive(0, num_rows);
-    ChainBatch { source: 0, item: SourceBatch::try_new(batch, rows, vec![advance]).unwrap() }
 }

@@ -293,8 +293,7 @@ mod tests {
         }
         sink.commit(&Checkpoint::default()).await.unwrap();
         sink.close().await.unwrap();
-        let bytes = out.0.lock().unwrap().clone();
-        bytes
+        out.0.lock().unwrap().clone()
     }
 
     #[tokio::test]

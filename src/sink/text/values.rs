@@ -638,8 +638,8 @@ pub(super) mod tests {
             let field = fields.iter().find(|field| field.name() == name).unwrap();
             arrow::compute::cast(&array, field.data_type()).unwrap()
         };
-        let DataType::Struct(parts) = fields[19].data_type().clone() else { unreachable!() };
-        let DataType::List(element) = parts[2].data_type().clone() else { unreachable!() };
+        let DataType::Struct(parts) = fields[19].data_type().clone() else { panic!("a ROW") };
+        let DataType::List(element) = parts[2].data_type().clone() else { panic!("a ROW") };
         let xs = ListArray::new(
             element,
             OffsetBuffer::from_lengths([2, 0, 0]),
@@ -663,8 +663,8 @@ pub(super) mod tests {
         map.append(true).unwrap();
         map.append(true).unwrap();
         map.append(false).unwrap();
-        let DataType::Map(entries, _) = fields[18].data_type().clone() else { unreachable!() };
-        let DataType::Struct(pair) = entries.data_type().clone() else { unreachable!() };
+        let DataType::Map(entries, _) = fields[18].data_type().clone() else { panic!("a ROW") };
+        let DataType::Struct(pair) = entries.data_type().clone() else { panic!("a ROW") };
         let (_, offsets, pairs, nulls, ordered) = map.finish().into_parts();
         let (_, columns, _) = pairs.into_parts();
         let map = arrow::array::MapArray::new(entries, offsets, StructArray::new(pair, columns, None), nulls, ordered);

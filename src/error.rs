@@ -315,6 +315,12 @@ impl Error {
             Self::BadRecord(record) => record.hint.clone(),
             Self::UnknownOption { nearest: Some(key), .. } => Some(format!("did you mean '{key}'?")),
             Self::UnknownOption { nearest: None, .. } => Some("`segue options` lists every key".into()),
+            Self::Changed { .. } => {
+                Some("a job reads the files that it listed at its start; put the file back, or begin a new job without the checkpoint".into())
+            }
+            Self::Incompatible { what, .. } if what == "the job" => {
+                Some("a job is named by its first source and its sink, as they are written, or by --job-id".into())
+            }
             Self::Memory { .. } => Some("allow more with --memory".into()),
             Self::Target { .. } => Some("give an empty folder, or one that this job has written before".into()),
             Self::Locked { .. } => Some("wait for it, or stop it; a left-over lock file blocks nobody".into()),

@@ -39,6 +39,9 @@ file://). Where the suffix doesn't tell the format, put it in front (csv:PATH;
 csv, json, parquet, raw). Quote globs, so that segue lists the files itself:
 `*` stays within a folder, `**` goes across folders, {a,b} is either.";
 
+/// Less holds no chunk for each thread.
+const LEAST_MEMORY: usize = 8 << 20;
+
 const COPY_EXAMPLES: &str = "\
 Examples:
   segue copy 'bids/*.csv' --to parquet:bids --checkpoint job.ckpt
@@ -46,7 +49,8 @@ Examples:
       -o 'sink.rolling-policy.file-size=64 mb'
 
 A file that can be seen is whole. With --checkpoint, the same command goes on
-after a stop or a kill.";
+after a stop or a kill: exactly after SIGINT and SIGTERM; after kill -9 the rows
+since the last commit are written again.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -363,7 +367,11 @@ fn checkpoint_interval(text: &str) -> Result<CheckpointInterval, String> {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    parse_size(text).and_then(|bytes| usize::try_from(bytes).map_err(|e| e.to_string()))
+    let bytes = parse_size(text).and_then(|bytes| usize::try_from(bytes).map_err(|e| e.to_string()))?;
+    if bytes < LEAST_MEMORY {
+        return Err("it must be at least 8 mb".into());
+    }
+    Ok(bytes)
 }
 
 /// The definition of the command line, with the version and what was built in.

@@ -161,7 +161,7 @@ impl Looking<'_> {
     async fn build_one(&mut self, index: usize, schema: Option<SchemaRef>) -> Result<FileSource, Error> {
         let source = &self.described.sources[index];
         let built = async {
-            let mut builder = source.file_builder()?;
+            let mut builder = source.file_builder()?.inferred(self.described.schema.is_none());
             if let Some(schema) = schema {
                 builder = builder.schema(schema);
             }
@@ -224,13 +224,13 @@ impl Looking<'_> {
 /// Understands one SOURCE.
 fn source(index: usize, text: &str) -> Result<SourceOptions, Fault> {
     if text == "-" {
-        return Err(Fault::usage(
-            "source '-': stdin can't be read, since nothing that was read from it can be read again",
-        )
-        .with_hint("write it into a file first"));
+        return Err(stdin(text));
     }
-    if text.starts_with("kafka://") {
+    if text.starts_with("kafka:") {
         return Err(Fault::later(format!("{text}: kafka")));
+    }
+    if text.split_once(':').is_some_and(|(format, path)| FORMATS.contains(&format) && path == "-") {
+        return Err(stdin(text));
     }
     let (format, path) = match text.split_once(':') {
         Some((format, path)) if FORMATS.contains(&format) && !path.starts_with("//") => (Some(format), path),
@@ -241,6 +241,11 @@ fn source(index: usize, text: &str) -> Result<SourceOptions, Fault> {
         source.set("format", &format.into())?;
     }
     Ok(source)
+}
+
+fn stdin(text: &str) -> Fault {
+    let what = "stdin can't be read, since nothing that was read from it can be read again";
+    Fault::usage(format!("source '{text}': {what}")).with_hint("write it into a file first")
 }
 
 /// Reads every `-o`, and `--format` as what it is short for.

@@ -12,7 +12,7 @@ use segue::options::{
 use segue::pipeline::{CommitPolicy, CopyOptions};
 use segue::schema::format_schema;
 
-use super::args::{self, CompletionsArgs, CopyArgs, GenArgs, OptionsArgs, ReadArgs, SchemaArgs};
+use super::args::{self, CompletionsArgs, CopyArgs, GenArgs, OptionsArgs, OutputFormat, ReadArgs, SchemaArgs};
 use super::chain::{self, ChainParts, Described};
 use super::console::Console;
 use super::fault::{Failure, Fault};
@@ -30,8 +30,11 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
     let chain = described.build(parts, console).await?;
     let mut sink = printed.open(chain.hybrid.output_schema(), args.run.means.memory)?;
     let options = job::copy_options(&args.run, CommitPolicy::read());
-    let run = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, printed.on_terminal, console);
-    Ok(run.await?.status)
+    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, printed.on_terminal, console).await?;
+    if outcome.summary.stopped || args.output.output == Some(OutputFormat::None) {
+        console.note(job::told(&outcome.summary, store.is_some()));
+    }
+    Ok(outcome.status)
 }
 
 /// Copies the rows of sources into files.
@@ -50,7 +53,7 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
     }
     let options = job::copy_options(&args.run, CommitPolicy::copy());
     let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, false, console).await?;
-    console.note(format_args!("{target}: {}", job::told(&outcome.summary)));
+    console.note(format_args!("{target}: {}", job::told(&outcome.summary, store.is_some())));
     Ok(outcome.status)
 }
 
@@ -101,7 +104,7 @@ pub(crate) async fn generate_rows(args: &GenArgs, console: &Console) -> Result<u
     let commit = CommitPolicy::copy().with_bytes(None);
     let outcome =
         job::run(&hybrid, &mut folder, None, CopyOptions { read, commit, progress: None }, false, console).await?;
-    console.note(format_args!("{target}: {}", job::told(&outcome.summary)));
+    console.note(format_args!("{target}: {}", job::told(&outcome.summary, false)));
     Ok(outcome.status)
 }
 

@@ -138,8 +138,13 @@ pub(crate) fn check_run(args: &RunArgs) -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(Failure::Faults(faults)) }
 }
 
-/// What was done, for people: `1234 rows in 1.2 s`.
-pub(crate) fn told(summary: &Summary) -> String {
+/// What was done, for people: `1234 rows in 1.2 s`, and how it goes on if it was stopped.
+pub(crate) fn told(summary: &Summary, has_checkpoint: bool) -> String {
     let rows: u64 = summary.rows.iter().sum();
-    format!("{rows} rows in {:.1} s", summary.duration.as_secs_f64())
+    let done = format!("{rows} rows in {:.1} s", summary.duration.as_secs_f64());
+    match (summary.stopped, has_checkpoint) {
+        (false, _) => done,
+        (true, true) => format!("interrupted after {done}; the same command goes on from there"),
+        (true, false) => format!("interrupted after {done}; with --checkpoint it could go on from there"),
+    }
 }

@@ -28,12 +28,18 @@ impl fmt::Display for SinkTarget {
 impl SinkTarget {
     /// Understands `--to`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        if text.starts_with("kafka://") {
-            return Err(Fault::later(format!("--to {text}: kafka")).into());
+        let later = ["kafka:", "delta:", "avro:", "s3://", "gs://", "az://"];
+        if let Some(word) = later.iter().find(|word| text.starts_with(**word)) {
+            return Err(Fault::later(format!("--to {text}: {}", word.trim_end_matches([':', '/']))).into());
         }
         let wanted = || {
-            Fault::usage(format!("--to '{text}': it is not FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT"))
-                .with_hint(format!("to write CSV files into that folder: --to csv:{text}"))
+            let what = "it is not FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT";
+            let fault = Fault::usage(format!("--to '{text}': {what}"));
+            if text.contains(':') {
+                fault
+            } else {
+                fault.with_hint(format!("to write CSV files into that folder: --to csv:{text}"))
+            }
         };
         let (format, folder) = text.split_once(':').ok_or_else(wanted)?;
         let format: FolderFormat = match format.parse() {

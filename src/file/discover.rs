@@ -61,6 +61,12 @@ impl Location {
     /// [`Error::NotFound`] for a local path that isn't there, [`Error::InvalidOption`] for a pattern or
     /// URL that can't be read.
     pub(crate) fn parse(text: &str) -> Result<Self> {
+        // `bids` and `bids/` are one folder, and one job.
+        let text = match text.trim_end_matches('/') {
+            "" => text,
+            trimmed if trimmed.ends_with(':') => text,
+            trimmed => trimmed,
+        };
         if let Some((scheme, rest)) = text.split_once("://") {
             if scheme == "file" {
                 let url = Url::parse(text).map_err(|e| bad_path(text, e))?;
@@ -110,6 +116,9 @@ impl Location {
         };
         match std::fs::metadata(fs_path) {
             Ok(meta) if meta.is_dir() => selected(path, Selection::Folder),
+            Ok(meta) if !meta.is_file() => {
+                Err(bad_path(text, "it is neither a file nor a folder: what comes out of a pipe can't be read again"))
+            }
             Ok(_) => {
                 let (folder, name) = path
                     .rsplit_once('/')
@@ -136,7 +145,10 @@ impl Location {
         let base = format!("{scheme}://{host}/");
         let url = Url::parse(&base).map_err(|e| bad_path(text, e))?;
         // Settings come from the usual environment variables, as object_store names them.
-        let (store, inside) = object_store::parse_url_opts(&url, std::env::vars()).map_err(|source| Error::Store {
+        // Whoever writes http:// means it; for all else plain http has to be allowed.
+        let plain_http = (scheme == "http").then(|| ("allow_http".to_owned(), "true".to_owned()));
+        let settings = std::env::vars().chain(plain_http);
+        let (store, inside) = object_store::parse_url_opts(&url, settings).map_err(|source| Error::Store {
             url: text.to_owned(),
             action: "open",
             source,
@@ -169,6 +181,11 @@ impl Location {
     /// As it was given.
     pub(crate) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Says whether it is one file by its name.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.selection, Selection::File(_))
     }
 
     /// A split's path or URL, as the user would write it.

@@ -65,8 +65,10 @@ pub struct FileSource {
     on_new_files: OnNewFiles,
     /// The list that was made to look at the files; the first fresh start takes it.
     listed: Arc<Mutex<Option<Vec<FileMeta>>>>,
-    /// Columns that some file lacks and that a warning named already.
+    /// Columns that a warning named already.
     warned: Arc<Mutex<BTreeSet<String>>>,
+    /// Whether the schema was found out, here or of another source, instead of given.
+    is_inferred: bool,
     allow_empty: bool,
 }
 
@@ -93,6 +95,7 @@ pub struct FileSourceBuilder {
     on_new_files: OnNewFiles,
     allow_empty: bool,
     stored: Option<SourceState>,
+    is_inferred: bool,
 }
 
 impl FileSourceBuilder {
@@ -109,6 +112,7 @@ impl FileSourceBuilder {
             on_new_files: OnNewFiles::default(),
             allow_empty: false,
             stored: None,
+            is_inferred: false,
         }
     }
 
@@ -144,6 +148,14 @@ impl FileSourceBuilder {
     #[must_use]
     pub fn schema(mut self, schema: SchemaRef) -> Self {
         self.schema = Some(schema);
+        self
+    }
+
+    /// Says that the schema given was inferred, from another source: columns that it lacks are warned of, and a
+    /// value that doesn't fit it gets a hint.
+    #[must_use]
+    pub fn inferred(mut self, is_inferred: bool) -> Self {
+        self.is_inferred = is_inferred;
         self
     }
 
@@ -222,7 +234,7 @@ impl FileSource {
     /// Lists the files and keeps those that are of this source.
     async fn list(&self) -> Result<Vec<FileMeta>> {
         let listed = self.location.list().await?;
-        plan::of_format(listed, self.given_format, self.location.text()).map(|(files, _)| files)
+        plan::of_format(listed, self.given_format, self.location.text()).map(|found| found.files)
     }
 
     async fn fresh(&self) -> Result<SourceState> {
@@ -231,7 +243,7 @@ impl FileSource {
             Some(files) => files,
             None => self.list().await?,
         };
-        plan::not_empty(&files, self.location.text(), self.allow_empty)?;
+        plan::not_empty(&files, 0, &self.location, self.allow_empty)?;
         let list = SplitList::new(files.iter().map(FileMeta::to_entry));
         let mut state =
             SourceState::new(&self.name, "filesystem", Splits::one_by_one(list)).with_options(self.position_options());

@@ -35,7 +35,7 @@ use crate::checkpoint::{Advance, RowPositions};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::format::parquet::{Cost, FileFault, Footer, FooterDecoder, ParquetFile, Projection, TAIL_BYTES, Unit};
 use crate::ordered::{Closed, DecodePool, OrderedReceiver, OrderedSender, Task, ordered};
-use crate::schema::{Fit, OnExtra, Origin};
+use crate::schema::{Fit, OnExtra, Origin, plain_field};
 use crate::source::{ReadRequest, SourceBatch, SourceStream};
 
 /// Decoded bytes of a unit, where nothing is decoded twice for it: large enough that the costs of a unit
@@ -88,7 +88,7 @@ pub(super) async fn schema_of(file: &ListedFile) -> Result<SchemaRef> {
         }
     }
     // What a writer noted beside its columns isn't part of the columns.
-    let fields = parquet.schema().fields().iter().map(|field| field.as_ref().clone().with_metadata(Default::default()));
+    let fields = parquet.schema().fields().iter().map(|field| plain_field(field));
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
@@ -243,6 +243,8 @@ impl Reading {
                 format!("{}: column {} isn't in the schema, and schema.extra-column is fail", file.url, extra.name());
             return Err(Error::Schema(reason));
         }
+        let names = schema.fields().iter().map(|field| field.name().as_str());
+        self.source.warn_of_extra(&file.url, names.filter(|name| !known.contains(name)));
         let wanted = self.request.columns.fields().iter().filter_map(|field| mapping.input(field.name()));
         // Batches have their columns in the order of the file.
         let columns: BTreeSet<usize> = wanted.filter_map(|name| schema.index_of(name).ok()).collect();

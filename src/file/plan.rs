@@ -101,54 +101,66 @@ impl Iterator for Plan {
     }
 }
 
-/// Keeps the files of `format`, or of the one format that the suffixes show.
+/// The files of one format.
+#[derive(Debug)]
+pub(crate) struct OfFormat {
+    pub(crate) files: Vec<FileMeta>,
+    /// `None` if there are no files.
+    pub(crate) format: Option<Format>,
+    /// Files that were passed over, since their suffix isn't known.
+    pub(crate) num_skipped: usize,
+}
+
+/// Keeps the files of `given`, or of the one format that the suffixes show.
 ///
 /// With a given format, every file is of it, whatever its suffix; without, files of unknown suffix are passed over
 /// and counted.
 ///
 /// # Errors
 /// [`Error::Schema`] for a mix of formats; `place` is the source.
-pub(crate) fn of_format(
-    files: Vec<FileMeta>,
-    given: Option<Format>,
-    place: &str,
-) -> Result<(Vec<FileMeta>, Option<Format>)> {
-    let Some(given) = given else {
-        let mut found: Option<(Format, String)> = None;
-        let mut kept = Vec::with_capacity(files.len());
-        let mut num_skipped = 0;
-        for file in files {
-            let Some(format) = Format::of_file(file.id.as_str())? else {
-                num_skipped += 1;
-                continue;
-            };
-            match &found {
-                Some((known, first)) if *known != format => {
-                    return Err(Error::Schema(format!(
-                        "{place}: files of two formats, {first} ({known}) and {} ({format}); take one by a glob or --format",
-                        file.id
-                    )));
-                }
-                Some(_) => {}
-                None => found = Some((format, file.id.to_string())),
+pub(crate) fn of_format(files: Vec<FileMeta>, given: Option<Format>, place: &str) -> Result<OfFormat> {
+    if given.is_some() {
+        return Ok(OfFormat { files, format: given, num_skipped: 0 });
+    }
+    let mut found: Option<(Format, String)> = None;
+    let mut kept = Vec::with_capacity(files.len());
+    let mut num_skipped = 0;
+    for file in files {
+        let Some(format) = Format::of_file(file.id.as_str())? else {
+            num_skipped += 1;
+            continue;
+        };
+        match &found {
+            Some((known, first)) if *known != format => {
+                return Err(Error::Schema(format!(
+                    "{place}: files of two formats, {first} ({known}) and {} ({format}); take one by a glob or --format",
+                    file.id
+                )));
             }
-            kept.push(file);
+            Some(_) => {}
+            None => found = Some((format, file.id.to_string())),
         }
-        if num_skipped > 0 {
-            info!("{place}: {num_skipped} files with other suffixes are passed over");
-        }
-        return Ok((kept, found.map(|(format, _)| format)));
-    };
-    Ok((files, Some(given)))
+        kept.push(file);
+    }
+    if num_skipped > 0 && !kept.is_empty() {
+        info!("{place}: passed over for their suffixes: {num_skipped} of {} files", num_skipped + kept.len());
+    }
+    Ok(OfFormat { files: kept, format: found.map(|(format, _)| format), num_skipped })
 }
 
 /// # Errors
-/// [`Error::NotFound`] for no files, unless that is allowed.
-pub(crate) fn not_empty(files: &[FileMeta], place: &str, allowed: bool) -> Result<()> {
-    if files.is_empty() && !allowed {
-        return Err(Error::NotFound {
-            what: format!("{place}: no matching files (source.allow-empty=true lets it pass)"),
-        });
+/// [`Error::NotFound`] for no files, unless that is allowed; `num_skipped` were there and passed over.
+pub(crate) fn not_empty(files: &[FileMeta], num_skipped: usize, location: &Location, allowed: bool) -> Result<()> {
+    if !files.is_empty() || allowed {
+        return Ok(());
     }
-    Ok(())
+    let place = location.text();
+    let what = match num_skipped {
+        0 => format!("{place}: no matching files (source.allow-empty=true lets it pass)"),
+        1 if location.is_file() => {
+            format!("{place}: its suffix doesn't tell the format: say it with --format, or as csv:{place}")
+        }
+        n => format!("{place}: no matching files: {n} of other suffixes are there, and --format would take them"),
+    };
+    Err(Error::NotFound { what })
 }

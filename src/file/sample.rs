@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use arrow::datatypes::DataType;
 use arrow::datatypes::SchemaRef;
 use tokio::runtime::Handle;
 #[cfg(feature = "csv")]
@@ -47,7 +48,9 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
         on_new_files,
         allow_empty,
         stored,
+        is_inferred,
     } = builder;
+    let is_inferred = is_inferred || schema.is_none();
     #[cfg(feature = "csv")]
     options.csv.check()?;
     let is_done = stored.as_ref().is_some_and(|state| state.is_done());
@@ -65,10 +68,10 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
     let format = match (given, &stored) {
         (Some(format), Some(_)) => Some(format),
         _ => {
-            let (files, format) = plan::of_format(location.list().await?, given, location.text())?;
-            plan::not_empty(&files, location.text(), allow_empty)?;
-            listed = Some(files);
-            format
+            let found = plan::of_format(location.list().await?, given, location.text())?;
+            plan::not_empty(&found.files, found.num_skipped, &location, allow_empty)?;
+            listed = Some(found.files);
+            found.format
         }
     };
     let Some(format) = format.or_else(|| allow_empty.then_some(Format::Raw)) else {
@@ -114,6 +117,7 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
         on_new_files,
         listed: Arc::new(Mutex::new(listed)),
         warned: Arc::new(Mutex::new(BTreeSet::new())),
+        is_inferred,
         allow_empty,
     })
 }
@@ -180,8 +184,13 @@ async fn csv_shape(
         if schema.fields().is_empty() {
             return Err(no_records(looker.location));
         }
-        if header && chosen.is_none() && !has_two_lines(bytes) {
+        if chosen.is_none() && header && !has_two_lines(bytes) {
             warn!("{url}: its one line is taken as a header without rows; csv.header=false makes it a row");
+        }
+        if chosen.is_none() && !header && schema.fields().iter().all(|field| *field.data_type() == DataType::Utf8) {
+            warn!(
+                "{url}: its first line is taken as a row, since nothing but text comes behind it; csv.header=true makes it a header"
+            );
         }
         return Ok((Arc::new(schema), Some(header)));
     };

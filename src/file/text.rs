@@ -218,6 +218,8 @@ struct FileContext {
     file: ListedFile,
     compression: Compression,
     decoding: Arc<Decoding>,
+    /// Whether nobody gave the schema.
+    is_inferred: bool,
     /// The first record, if it is data: a bad value there may be a header.
     first_record: Option<u64>,
 }
@@ -361,11 +363,23 @@ impl Cutter {
         let mut context = match &head {
             Some(head) => {
                 let (decoding, _) = self.decoding(&file, head, false)?.ok_or_else(|| no_header(&file))?;
-                Some(Arc::new(FileContext { file: file.clone(), compression, decoding, first_record: None }))
+                Some(Arc::new(FileContext {
+                    file: file.clone(),
+                    compression,
+                    decoding,
+                    is_inferred: self.source.is_inferred,
+                    first_record: None,
+                }))
             }
             None if start > 0 => {
                 let (decoding, _) = self.decoding(&file, &[], true)?.ok_or_else(|| no_header(&file))?;
-                Some(Arc::new(FileContext { file: file.clone(), compression, decoding, first_record: None }))
+                Some(Arc::new(FileContext {
+                    file: file.clone(),
+                    compression,
+                    decoding,
+                    is_inferred: self.source.is_inferred,
+                    first_record: None,
+                }))
             }
             None => None,
         };
@@ -391,7 +405,13 @@ impl Cutter {
                     data.advance(header_bytes);
                     position += header_bytes as u64;
                     let first_record = (self.source.header == Some(false)).then_some(position);
-                    context.insert(Arc::new(FileContext { file: file.clone(), compression, decoding, first_record }))
+                    context.insert(Arc::new(FileContext {
+                        file: file.clone(),
+                        compression,
+                        decoding,
+                        is_inferred: self.source.is_inferred,
+                        first_record,
+                    }))
                 }
             };
             let whole = if is_last { data.len() } else { cutter.cut(&data) };
@@ -541,8 +561,9 @@ impl Cutter {
                 let names = inputs.join(", ");
                 return Err(Error::Schema(format!("{}: its header names none of the columns {names}", file.url)));
             }
-            let extra = header.iter().find(|name| !inputs.contains(&name.as_str()));
-            if let (crate::schema::OnExtra::Fail, Some(extra)) = (mapping.on_extra, extra) {
+            let extra = || header.iter().map(String::as_str).filter(|name| !inputs.contains(name));
+            self.source.warn_of_extra(&file.url, extra());
+            if let (crate::schema::OnExtra::Fail, Some(extra)) = (mapping.on_extra, extra().next()) {
                 return Err(Error::Schema(format!(
                     "{}: column {extra} isn't in the schema, and schema.extra-column is fail",
                     file.url
@@ -611,14 +632,33 @@ fn compression_of(chosen: Option<Compression>, file: &ListedFile) -> Compression
 }
 
 impl FileSource {
-    /// Warns once of each column that some file lacks.
+    /// Warns once of columns that some file lacks.
     pub(super) fn warn_of_missing(&self, place: &str, missing: &[String]) {
-        let mut warned = self.warned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for column in missing {
-            if warned.insert(column.clone()) {
-                warn!("{place}: column {column} is missing and null there (said once for source {})", self.name);
-            }
+        let new = self.newly_warned(missing.iter().map(String::as_str));
+        if !new.is_empty() {
+            let (plural, verb) = if new.len() == 1 { ("", "is") } else { ("s", "are") };
+            warn!("{place}: column{plural} {} {verb} missing and null there (said once)", new.join(", "));
         }
+    }
+
+    /// Warns once of columns that an inferred schema lacks: nobody chose to leave them out.
+    pub(super) fn warn_of_extra<'a>(&self, place: &str, extra: impl Iterator<Item = &'a str>) {
+        if !self.is_inferred {
+            return;
+        }
+        let new = self.newly_warned(extra);
+        if !new.is_empty() {
+            let (plural, verb) = if new.len() == 1 { ("", "isn't") } else { ("s", "aren't") };
+            let names = new.join(", ");
+            warn!(
+                "{place}: column{plural} {names} {verb} in the inferred schema and {verb} read (said once); --schema can name more"
+            );
+        }
+    }
+
+    fn newly_warned<'a>(&self, columns: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+        let mut warned = self.warned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        columns.filter(|column| warned.insert((*column).to_owned())).collect()
     }
 }
 
@@ -679,7 +719,14 @@ fn bad_record(context: &FileContext, position: u64, fault: RecordFault) -> Error
     let position = position + fault.start as u64;
     let mut record = BadRecord::new(&*context.file.url, position, PositionUnit::Byte, fault.message);
     let is_first = context.first_record == Some(position) && fault.column.is_some();
-    record.hint = fault.hint.or_else(|| is_first.then(|| "it looks like a header: set csv.header=true".into()));
+    let hint = if is_first {
+        Some("it looks like a header: set csv.header=true")
+    } else if context.is_inferred && fault.column.is_some() {
+        Some("the schema was inferred from the first records; --schema says what it really is")
+    } else {
+        None
+    };
+    record.hint = fault.hint.or_else(|| hint.map(Into::into));
     record.column = fault.column;
     Error::BadRecord(Box::new(record))
 }

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 pub fn job_id(first: &SourceOptions, sink: &str) -> String {
     const ID_DIGITS: usize = 16;
     let path = match first.connector() {
-        Connector::Filesystem { path } => path.as_str(),
+        Connector::Filesystem { path } => path.trim_end_matches('/'),
         Connector::Datagen => first.name(),
     };
     // A NUL can be in none of the three.

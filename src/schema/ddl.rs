@@ -18,6 +18,10 @@ pub const PRECISION_KEY: &str = "segue.precision";
 
 const UTC: &str = "UTC";
 
+/// What a column can be, for an error message.
+const TYPES: &str = "TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), BOOLEAN, STRING, BYTES, DATE, TIME(p), \
+                     TIMESTAMP(p), TIMESTAMP_LTZ(p), ARRAY<t>, MAP<k, v>, ROW<name t>";
+
 /// Reads a schema.
 ///
 /// # Errors
@@ -202,7 +206,7 @@ impl Parser {
             "ARROW" => self.arrow_type()?,
             _ => {
                 self.next -= 1;
-                return Err(self.expected(&format!("a type for column {column}")));
+                return Err(Error::Schema(format!("schema: column {column}: '{word}' is no type; there are {TYPES}")));
             }
         };
         Ok((data_type, None))
@@ -483,7 +487,7 @@ mod tests {
         for (text, message) in [
             ("", "it has no columns"),
             ("id", "expected a type for column id after 'id', found the end"),
-            ("id NUMBER", "expected a type for column id after 'id', found 'NUMBER'"),
+            ("id NUMBER", "column id: 'NUMBER' is no type; there are TINYINT"),
             ("id INT v INT", "expected ',' or the end after 'id INT', found 'v'"),
             ("id INT, id INT", "column id stands there twice"),
             ("id DECIMAL(4,5)", "DECIMAL(4,5)"),

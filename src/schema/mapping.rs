@@ -508,7 +508,7 @@ mod tests {
         let constant =
             Mapping { columns: BTreeMap::from([("id".into(), rule(None, Some("x"), None))]), ..Mapping::default() };
         let error = fit("id INT", &constant, &batch()).unwrap_err();
-        assert_eq!(error.to_string(), "option 'column.id.constant': 'x' is not a INT");
+        assert_eq!(error.to_string(), "option 'column.id.constant': 'x' is not an INT");
     }
 
     #[test]

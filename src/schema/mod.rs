@@ -18,7 +18,7 @@ pub(crate) use mapping::{Fit, FitTarget};
 pub(crate) use metadata::Origin;
 pub use metadata::Provenance;
 pub use values::BytesFormat;
-pub(crate) use values::{ColumnBuilder, ValueFault, ValueOptions, infer_type};
+pub(crate) use values::{ColumnBuilder, ValueFault, ValueOptions, infer_type, with_article};
 
 use crate::error::{Error, Result};
 
@@ -53,6 +53,29 @@ pub fn unify_schemas<'a>(schemas: impl IntoIterator<Item = (&'a str, &'a Schema)
         field.with_nullable(nullable)
     });
     Ok(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A column as SQL knows it: lists and maps by their usual inner names, a dictionary as what it stands for, and
+/// without what a writer noted beside it.
+pub(crate) fn plain_field(field: &Field) -> Field {
+    Field::new(field.name(), plain_type(field.data_type()), field.is_nullable())
+}
+
+fn plain_type(data_type: &DataType) -> DataType {
+    let item = |field: &Field| Arc::new(plain_field(field).with_name(Field::LIST_FIELD_DEFAULT_NAME));
+    match data_type {
+        DataType::Dictionary(_, value) => plain_type(value),
+        DataType::List(field) => DataType::List(item(field)),
+        DataType::LargeList(field) => DataType::LargeList(item(field)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| plain_field(field)).collect()),
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(pair) if pair.len() == 2 => {
+                ddl::map_type(plain_field(&pair[0]).with_name("key"), plain_field(&pair[1]).with_name("value"))
+            }
+            other => other.clone(),
+        },
+        other => other.clone(),
+    }
 }
 
 fn unify_fields(left: &Field, right: &Field) -> Option<Field> {

@@ -54,12 +54,18 @@ impl ValueFault {
     pub(crate) fn describe(self, value: &[u8], field: &Field) -> String {
         let (value, name) = (quoted(value), type_name(field));
         match self {
-            Self::NotA => format!("{value} is not a {name}"),
+            Self::NotA => format!("{value} is not {}", with_article(&name)),
             Self::OutOfRange => format!("{value} is out of range for {name}"),
             Self::ExcessDigits => format!("{value} has more digits than {name} holds"),
             Self::NotNull => format!("null in a NOT NULL column ({name})"),
         }
     }
+}
+
+/// `a DOUBLE`, `an INT`.
+pub(crate) fn with_article(type_name: &str) -> String {
+    let article = if type_name.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+    format!("{article} {type_name}")
 }
 
 type Outcome<T> = Result<T, ValueFault>;

@@ -11,7 +11,7 @@ use arrow::array::{
     ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, Float32Array, Float64Array, Int32Array, Int64Array,
     RecordBatch, RecordBatchOptions, StringArray,
 };
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Decimal128Type, Field, Int64Type, Schema, SchemaRef, TimeUnit};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -476,7 +476,11 @@ impl Column {
                 rows.map(|row| (0..*length).map(|i| splitmix(random(row) ^ i as u64) as u8).collect::<Vec<_>>()),
             )),
         };
-        if array.data_type() == data_type { Ok(array) } else { cast(&array, data_type) }
+        if array.data_type() == data_type {
+            return Ok(array);
+        }
+        // A sequence may leave its type: that is an error and not a null.
+        cast_with_options(&array, data_type, &CastOptions { safe: false, ..CastOptions::default() })
     }
 }
 

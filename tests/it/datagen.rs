@@ -134,7 +134,7 @@ fn wrong_descriptions_name_their_option() {
     assert_eq!(error("ok", sequence(0, None)), "option 'fields.ok.kind': BOOLEAN has no sequence");
     assert_eq!(error("id", sequence(5, Some(3))), "option 'fields.id.end': it lies before the start");
     assert_eq!(error("id", between("5", "3")), "option 'fields.id.max': it lies below the minimum");
-    assert_eq!(error("id", between("five", "9")), "option 'fields.id.min': 'five' is not a INT");
+    assert_eq!(error("id", between("five", "9")), "option 'fields.id.min': 'five' is not an INT");
     let zero = DatagenSource::builder(schema_of("id INT")).rows_per_second(0).build().unwrap_err();
     assert!(matches!(zero, Error::InvalidOption { .. }), "{zero}");
 }

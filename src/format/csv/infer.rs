@@ -17,13 +17,22 @@ use crate::schema::{infer_type, unify_types};
 pub(crate) fn has_header(first: &[String], wanted: &[&str], place: &str) -> Result<bool> {
     let (known, unknown): (Vec<&str>, Vec<&str>) =
         wanted.iter().partition(|name| first.iter().any(|field| field == *name));
+    let similar = |name: &str| first.iter().find(|field| field.trim().eq_ignore_ascii_case(name));
     match (known.is_empty(), unknown.is_empty()) {
-        (true, _) => Ok(false),
-        (_, true) => Ok(true),
+        (_, true) => Ok(!known.is_empty()),
+        (true, _) => match wanted.iter().find_map(|name| Some((name, similar(name)?))) {
+            None => Ok(false),
+            Some((name, field)) => Err(Error::Schema(format!(
+                "{place}: the first record has '{field}' where the schema has {name}: names are case-sensitive; \
+                 set csv.header to false if it is no header"
+            ))),
+        },
         _ => Err(Error::Schema(format!(
-            "{place}: the first record names some columns of the schema ({}) and not others ({}); set csv.header to true or false",
+            "{place}: the first record names some columns of the schema ({}) and not others ({}); it has {}; \
+             set csv.header to true or false",
             known.join(", "),
-            unknown.join(", ")
+            unknown.join(", "),
+            first.join(", "),
         ))),
     }
 }
@@ -147,9 +156,12 @@ mod tests {
         let first = ["id".to_owned(), "x".to_owned()];
         assert!(has_header(&first, &["id"], "f").unwrap());
         assert!(!has_header(&first, &["v"], "f").unwrap());
+        assert!(has_header(&first, &["ID"], "f").unwrap_err().to_string().contains("has 'id' where the schema has ID"));
         let error = has_header(&first, &["id", "v"], "f.csv").unwrap_err();
         assert!(
-            error.to_string().contains("names some columns of the schema (id) and not others (v); set csv.header"),
+            error
+                .to_string()
+                .contains("names some columns of the schema (id) and not others (v); it has id, x; set csv.header"),
             "{error}"
         );
     }

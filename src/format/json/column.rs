@@ -12,7 +12,7 @@ use super::JsonOptions;
 use super::keys::Members;
 use super::scan::{Kind, Scanner, Slot, Syntax, unescape};
 use crate::error::{Error, Result, quoted};
-use crate::schema::{ColumnBuilder, ValueFault, ValueOptions, type_name};
+use crate::schema::{ColumnBuilder, ValueFault, ValueOptions, type_name, with_article};
 
 /// Why a value can't stand in a column.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,7 +113,9 @@ impl Column {
             (Values::List(list), Kind::Array) => list.push(text, slot),
             (Values::Row(row), Kind::Object) => row.push(text, slot),
             (Values::Map(map), Kind::Object) => map.push(text, slot),
-            (_, kind) => Err(ColumnFault::new(format!("{} is not a {}", kind.describe(), type_name(&self.field)))),
+            (_, kind) => {
+                Err(ColumnFault::new(format!("{} is not {}", kind.describe(), with_article(&type_name(&self.field)))))
+            }
         }
     }
 
@@ -257,15 +259,15 @@ impl Scalar {
 fn mismatch(kind: Kind, value: &str, field: &Field) -> ColumnFault {
     let name = type_name(field);
     match kind {
-        Kind::Array | Kind::Object => ColumnFault::new(format!("{} is not a {name}", kind.describe())),
+        Kind::Array | Kind::Object => ColumnFault::new(format!("{} is not {}", kind.describe(), with_article(&name))),
         Kind::String | Kind::Escaped => ColumnFault {
             hint: Some("json.coerce=true reads numbers and booleans from strings"),
-            ..ColumnFault::new(format!("the string {} is not a {name}", quoted(value.as_bytes())))
+            ..ColumnFault::new(format!("the string {} is not {}", quoted(value.as_bytes()), with_article(&name)))
         },
         Kind::Number if matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
             ColumnFault {
                 hint: Some("json.coerce=true reads numbers as text"),
-                ..ColumnFault::new(format!("the number {} is not a {name}", quoted(value.as_bytes())))
+                ..ColumnFault::new(format!("the number {} is not {}", quoted(value.as_bytes()), with_article(&name)))
             }
         }
         _ => ColumnFault::new(ValueFault::NotA.describe(value.as_bytes(), field)),

@@ -299,8 +299,8 @@ mod tests {
             ("BOOLEAN", "\"true\"", Ok("true")),
             ("STRING", "1.50", Ok("1.50")),
             ("STRING", "true", Ok("true")),
-            ("INT", "\"x\"", Err("'x' is not a INT")),
-            ("INT", "true", Err("'true' is not a INT")),
+            ("INT", "\"x\"", Err("'x' is not an INT")),
+            ("INT", "true", Err("'true' is not an INT")),
             ("STRING", "[1]", Err("an array is not a STRING")),
         ] {
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
@@ -327,9 +327,9 @@ mod tests {
     fn a_fault_inside_a_nested_value_says_where() {
         let schema = "c ROW<a ARRAY<ROW<n INT NOT NULL>>, m MAP<STRING, INT>>";
         for (record, column, message) in [
-            (r#"{"c":{"a":[{"n":1},{"n":"x"}]}}"#, "c.a[1].n", "the string 'x' is not a INT"),
+            (r#"{"c":{"a":[{"n":1},{"n":"x"}]}}"#, "c.a[1].n", "the string 'x' is not an INT"),
             (r#"{"c":{"a":[{}]}}"#, "c.a[0].n", "the key is missing in a NOT NULL column (INT)"),
-            (r#"{"c":{"m":{"k":1.5}}}"#, "c.m['k']", "'1.5' is not a INT"),
+            (r#"{"c":{"m":{"k":1.5}}}"#, "c.m['k']", "'1.5' is not an INT"),
             (r#"{"c":[]}"#, "c", "an array is not a ROW<a ARRAY<ROW<n INT NOT NULL>>, m MAP<STRING, INT>>"),
         ] {
             let fault = decode(schema, record.as_bytes(), JsonOptions::default()).unwrap_err();

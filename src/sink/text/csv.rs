@@ -23,7 +23,7 @@ impl CsvEncoder {
 impl Encoder for CsvEncoder {
     fn begin(&mut self, schema: &SchemaRef, out: &mut Vec<u8>) -> Result<()> {
         schema.fields().iter().try_for_each(|field| check_type(field))?;
-        if self.header == Header::Omitted {
+        if self.header == Header::Omitted || schema.fields().is_empty() {
             return Ok(());
         }
         for (index, field) in schema.fields().iter().enumerate() {

@@ -6,6 +6,7 @@ mod commands;
 mod console;
 mod fault;
 mod job;
+mod memory;
 mod plan;
 mod sink;
 
@@ -25,6 +26,7 @@ const IO_THREADS: usize = 2;
 
 /// Runs the command line, and returns its exit status.
 pub(crate) fn main() -> ExitCode {
+    memory::share_one_heap();
     let cli = match parse() {
         Ok(Some(cli)) => cli,
         Ok(None) => return ExitCode::SUCCESS,

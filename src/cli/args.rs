@@ -219,8 +219,8 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Means")]
 pub(crate) struct MeansArgs {
     /// Threads that decode [default: the CPUs allowed]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
 
     /// Rows of a batch, at most [default: 8192]
     #[arg(long, value_name = "N", default_value = "8192", hide_default_value = true)]

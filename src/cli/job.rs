@@ -102,7 +102,7 @@ pub(crate) fn read_options(means: &MeansArgs, limit: Option<u64>) -> ReadOptions
     ReadOptions {
         batch_rows: means.batch_rows.get(),
         memory_bytes: means.memory,
-        num_threads: means.threads.map_or(default.num_threads, |threads| threads.get()),
+        num_threads: means.threads.map_or(default.num_threads, usize::from),
         limit,
         ..default
     }

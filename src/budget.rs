@@ -27,13 +27,15 @@ struct Total {
 #[derive(Debug)]
 struct State {
     limit_bytes: usize,
+    /// What the limit may become.
+    ceiling_bytes: usize,
     used_bytes: usize,
 }
 
 impl Budget {
     /// Allows `limit_bytes`.
     pub fn new(limit_bytes: usize) -> Self {
-        let state = Mutex::new(State { limit_bytes, used_bytes: 0 });
+        let state = Mutex::new(State { limit_bytes, ceiling_bytes: limit_bytes, used_bytes: 0 });
         Self { total: Arc::new(Total { state, freed: Notify::new() }), lane: Arc::default() }
     }
 
@@ -46,6 +48,22 @@ impl Budget {
     /// How much is allowed in all.
     pub fn limit_bytes(&self) -> usize {
         locked(&self.total.state).limit_bytes
+    }
+
+    /// Says that the limit will be raised, up to `ceiling_bytes`, when its owner's turn comes.
+    #[must_use]
+    pub fn with_ceiling(self, ceiling_bytes: usize) -> Self {
+        {
+            let mut state = locked(&self.total.state);
+            state.ceiling_bytes = ceiling_bytes.max(state.limit_bytes);
+        }
+        self
+    }
+
+    /// What the limit is, or will be: what can't be had with less than this can't be had at all.
+    pub fn ceiling_bytes(&self) -> usize {
+        let state = locked(&self.total.state);
+        state.ceiling_bytes.max(state.limit_bytes)
     }
 
     /// How much is taken now, by all lanes.

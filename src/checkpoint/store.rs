@@ -49,7 +49,7 @@ impl FileCheckpointStore {
     /// [`Error::Locked`] if another copy of the job holds it, [`Error::NotFound`] without the folder,
     /// [`Error::Io`] without the right to write there.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
-        let path = path.into();
+        let path = behind_link(&path.into());
         let folder = folder_of(&path);
         if !folder.is_dir() {
             return Err(Error::NotFound {
@@ -68,6 +68,7 @@ impl FileCheckpointStore {
     /// # Errors
     /// [`Error::Checkpoint`] if it can't be understood, [`Error::Io`] if it can't be read.
     pub fn read(path: &Path) -> Result<Option<Checkpoint>> {
+        let path = &behind_link(path);
         let Some(json) = read_if_there(path)? else { return Ok(None) };
         let name = path.display().to_string();
         let partial = Checkpoint::from_json(&name, &json)?;
@@ -200,6 +201,14 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// What a link stands for, so that both names are one checkpoint and one lock.
+fn behind_link(path: &Path) -> PathBuf {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_symlink() => fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+        _ => path.to_owned(),
+    }
+}
+
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -207,6 +216,10 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
+    // An endless device would be read for ever.
+    if fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return Err(Error::Checkpoint { path: path.display().to_string(), reason: "it isn't a file".into() });
+    }
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),

@@ -145,8 +145,11 @@ impl Described {
     }
 
     fn check_mappings(&self, schema: &SchemaRef) -> Result<(), Failure> {
-        let faults: Vec<Error> =
-            self.sources.iter().filter_map(|source| source.mapping().check(schema).err()).collect();
+        let faults: Vec<Error> = self
+            .sources
+            .iter()
+            .filter_map(|source| source.mapping().check(schema).err().map(|error| source.hide_secrets(error)))
+            .collect();
         if faults.is_empty() { Ok(()) } else { Err(faults.into()) }
     }
 }

@@ -45,6 +45,9 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
     let described = Described::new(&args.input, Some(&target), console)?;
     let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
     let is_fresh = stored.is_none();
+    if let Some(stored) = &stored {
+        target.check_resumed(stored.checkpoint.sources.iter().map(|source| source.rows).sum())?;
+    }
     let job = described.job(&args.job, Some(&target));
     let chain = described.build(ChainParts { job: job.clone(), provenance, stored }, console).await?;
     let mut sink = target.open(&described.sink, &job, args.run.means.memory)?;

@@ -90,6 +90,18 @@ impl SinkTarget {
         foreign.map_or(Ok(()), |error| Err(error.into()))
     }
 
+    /// Refuses a folder that knows nothing of a job that has written into it: its rows went elsewhere, or were
+    /// deleted, and going on would leave them out.
+    pub(crate) fn check_resumed(&self, num_rows: u64) -> Result<(), Failure> {
+        let folder = self.folder.strip_prefix("file://").unwrap_or(&self.folder);
+        if num_rows == 0 || Path::new(folder).join("_segue/job.json").exists() {
+            return Ok(());
+        }
+        let reason = format!("the checkpoint has {num_rows} rows written into it, and it knows nothing of this job");
+        let fault = Fault::from(Error::Target { target: self.to_string(), reason });
+        Err(fault.with_hint("put it back, or begin anew without the checkpoint").into())
+    }
+
     /// Refuses a folder with files in it if nothing says how far they go: they would all be written again.
     pub(crate) fn check_fresh(&self, has_checkpoint: bool) -> Result<(), Failure> {
         let folder = self.folder.strip_prefix("file://").unwrap_or(&self.folder);

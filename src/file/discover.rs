@@ -1,7 +1,9 @@
 //! Paths, folders, globs and URLs become an ordered list of files.
 
 use std::cmp::Ordering;
-use std::path::Path as FsPath;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 
 use futures::TryStreamExt;
@@ -9,6 +11,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use tracing::warn;
 use url::Url;
 
 use crate::checkpoint::{Identity, SplitEntry, SplitId};
@@ -22,6 +25,8 @@ pub(crate) struct Location {
     pub(crate) store: Arc<dyn ObjectStore>,
     root: Path,
     selection: Selection,
+    /// The folder on the local disk, if that is where the files are.
+    folder: Option<PathBuf>,
     /// What stands before a split's name to make its path or URL as the user would write it.
     prefix: String,
     /// As it was given.
@@ -88,6 +93,7 @@ impl Location {
             store,
             root: Path::default(),
             selection: Selection::Folder,
+            folder: None,
             prefix: String::new(),
             text: text.to_owned(),
         })
@@ -102,9 +108,11 @@ impl Location {
     fn local(path: &str, text: &str) -> Result<Self> {
         let fs_path = FsPath::new(path);
         let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
-        let absolute = |path: &FsPath| -> Result<Path> {
-            let path = std::path::absolute(path).map_err(|e| Error::io(text, "cannot be found", e))?;
-            Path::from_absolute_path(path).map_err(|e| bad_path(text, e))
+        // Without links and `..`, which object_store's paths don't know.
+        let absolute = |path: &FsPath| -> Result<(PathBuf, Path)> {
+            let folder = std::fs::canonicalize(path).map_err(|e| Error::io(text, "cannot be found", e))?;
+            let path = Path::from_absolute_path(&folder).map_err(|e| bad_path(text, e))?;
+            Ok((folder, path))
         };
         let as_prefix = |folder: &str| {
             if folder.is_empty() || folder.ends_with('/') { folder.to_owned() } else { format!("{folder}/") }
@@ -112,7 +120,8 @@ impl Location {
         let selected = |root: &str, selection: Selection| -> Result<Self> {
             let folder = if root.is_empty() { FsPath::new(".") } else { FsPath::new(root) };
             let (store, text) = (Arc::clone(&store), text.to_owned());
-            Ok(Self { store, root: absolute(folder)?, selection, prefix: as_prefix(root), text })
+            let (folder, root_path) = absolute(folder)?;
+            Ok(Self { store, root: root_path, selection, folder: Some(folder), prefix: as_prefix(root), text })
         };
         match std::fs::metadata(fs_path) {
             Ok(meta) if meta.is_dir() => selected(path, Selection::Folder),
@@ -148,11 +157,7 @@ impl Location {
         // Whoever writes http:// means it; for all else plain http has to be allowed.
         let plain_http = (scheme == "http").then(|| ("allow_http".to_owned(), "true".to_owned()));
         let settings = std::env::vars().chain(plain_http);
-        let (store, inside) = object_store::parse_url_opts(&url, settings).map_err(|source| Error::Store {
-            url: text.to_owned(),
-            action: "open",
-            source,
-        })?;
+        let (store, inside) = object_store::parse_url_opts(&url, settings).map_err(|e| bad_path(text, e))?;
         let path = percent_encoding::percent_decode_str(path).decode_utf8().map_err(|e| bad_path(text, e))?;
         let path = if inside.as_ref().is_empty() { path.into_owned() } else { format!("{inside}/{path}") };
         Self::by_shape(Arc::from(store), &path, text, &base)
@@ -175,7 +180,7 @@ impl Location {
         };
         let root = root.trim_matches('/');
         let prefix = if root.is_empty() { base.to_owned() } else { format!("{base}{root}/") };
-        Ok(Self { store, root: parsed(root)?, selection, prefix, text: text.to_owned() })
+        Ok(Self { store, root: parsed(root)?, selection, folder: None, prefix, text: text.to_owned() })
     }
 
     /// As it was given.
@@ -209,7 +214,17 @@ impl Location {
             Selection::File(name) => {
                 let id = SplitId::new(name.as_str());
                 let meta = self.head(&id).await?;
-                vec![FileMeta { identity: identity(&meta), id }]
+                vec![FileMeta { identity: self.identity(&meta), id }]
+            }
+            Selection::Folder | Selection::Glob(_) if self.folder.is_some() => {
+                let (location, folder) = (self.clone(), self.folder.clone().unwrap_or_default());
+                let walk = move || {
+                    let mut walk = Walk { location: &location, files: Vec::new(), open: BTreeSet::new() };
+                    walk.folder(&folder, "")?;
+                    Ok(walk.files)
+                };
+                let walked = tokio::task::spawn_blocking(walk).await;
+                walked.map_err(|e| Error::Worker { message: e.to_string() })??
             }
             Selection::Folder | Selection::Glob(_) => {
                 let root = Some(&self.root).filter(|root| !root.as_ref().is_empty());
@@ -229,12 +244,26 @@ impl Location {
         if relative.split('/').any(|component| component.starts_with(['_', '.'])) {
             return None;
         }
-        if let Selection::Glob(matcher) = &self.selection
-            && !matcher.is_match(relative)
-        {
-            return None;
+        let is_selected = self.selects(relative);
+        is_selected.then(|| FileMeta { id: SplitId::new(relative), identity: self.identity(meta) })
+    }
+
+    fn selects(&self, relative: &str) -> bool {
+        match &self.selection {
+            Selection::Glob(matcher) => matcher.is_match(relative),
+            Selection::File(_) | Selection::Folder => true,
         }
-        Some(FileMeta { id: SplitId::new(relative), identity: identity(meta) })
+    }
+
+    /// What tells a file from its later self: on the local disk size and modified time, for objects their tag.
+    pub(crate) fn identity(&self, meta: &ObjectMeta) -> Identity {
+        let etag = meta.e_tag.as_deref().filter(|_| self.folder.is_none()).map(Into::into);
+        Identity {
+            size: Some(meta.size),
+            modified_ns: meta.last_modified.timestamp_nanos_opt(),
+            etag,
+            ..Identity::default()
+        }
     }
 
     /// Looks one split up.
@@ -250,13 +279,48 @@ impl Location {
     }
 }
 
-/// What tells a file from its later self.
-pub(crate) fn identity(meta: &ObjectMeta) -> Identity {
-    Identity {
-        size: Some(meta.size),
-        modified_ns: meta.last_modified.timestamp_nanos_opt(),
-        etag: meta.e_tag.as_deref().map(Into::into),
-        ..Identity::default()
+/// Goes through a local folder. Hidden names aren't entered, so what is in them can't disturb.
+struct Walk<'a> {
+    location: &'a Location,
+    files: Vec<FileMeta>,
+    /// The folders that are being gone through, by device and inode: a link back to one of them is passed over.
+    open: BTreeSet<(u64, u64)>,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &FsPath, relative: &str) -> Result<()> {
+        let failed = |path: &FsPath, e| Error::io(path.display(), "cannot list", e);
+        let meta = std::fs::metadata(folder).map_err(|e| failed(folder, e))?;
+        if !self.open.insert((meta.dev(), meta.ino())) {
+            return Ok(());
+        }
+        for entry in std::fs::read_dir(folder).map_err(|e| failed(folder, e))? {
+            let path = entry.map_err(|e| failed(folder, e))?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                warn!("{}: passed over: its name isn't UTF-8", path.display());
+                continue;
+            };
+            if name.starts_with(['_', '.']) {
+                continue;
+            }
+            let relative = if relative.is_empty() { name.to_owned() } else { format!("{relative}/{name}") };
+            let meta = match std::fs::metadata(&path) {
+                Ok(meta) => meta,
+                // A link to nothing, or a file that has just gone, is no file.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(failed(&path, e)),
+            };
+            if meta.is_dir() {
+                self.folder(&path, &relative)?;
+            } else if meta.is_file() && self.location.selects(&relative) {
+                let modified_ns =
+                    meta.mtime().checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(meta.mtime_nsec()));
+                let identity = Identity { size: Some(meta.len()), modified_ns, ..Identity::default() };
+                self.files.push(FileMeta { id: SplitId::new(relative), identity });
+            }
+        }
+        self.open.remove(&(meta.dev(), meta.ino()));
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::runtime::Handle;
 
-use super::discover::{Location, identity};
+use super::discover::Location;
 use super::plan::Compression;
 use crate::checkpoint::{Identity, SplitId};
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ pub(crate) struct ListedFile {
     /// What it was when it was listed.
     pub(crate) identity: Identity,
     path: object_store::path::Path,
-    store: Arc<dyn ObjectStore>,
+    location: Location,
 }
 
 impl ListedFile {
@@ -33,7 +33,7 @@ impl ListedFile {
             url: location.display(id).into(),
             identity: identity.clone(),
             path: location.path(id)?,
-            store: Arc::clone(&location.store),
+            location: location.clone(),
         })
     }
 
@@ -56,24 +56,37 @@ impl ListedFile {
             if_match: self.identity.etag.as_deref().map(ToOwned::to_owned),
             ..GetOptions::default()
         };
-        let got = self.store.get_opts(&self.path, options).await.map_err(|source| self.error(source))?;
-        if let Some(difference) = self.identity.difference(&identity(&got.meta)) {
+        let got = match self.location.store.get_opts(&self.path, options).await {
+            Ok(got) => got,
+            Err(source) => return Err(self.error(source).await),
+        };
+        if let Some(difference) = self.identity.difference(&self.location.identity(&got.meta)) {
             return Err(self.changed(difference));
         }
-        let bytes = got.bytes().await.map_err(|source| self.error(source))?;
+        let bytes = match got.bytes().await {
+            Ok(bytes) => bytes,
+            Err(source) => return Err(self.error(source).await),
+        };
         if bytes.len() as u64 != wanted {
             return Err(self.changed(format!("{} bytes came where {wanted} were asked for", bytes.len())));
         }
         Ok(bytes)
     }
 
-    fn error(&self, source: object_store::Error) -> Error {
+    async fn error(&self, source: object_store::Error) -> Error {
         match source {
             object_store::Error::NotFound { .. } => {
                 Error::NotFound { what: format!("{}: the file was listed and is gone", self.url) }
             }
             object_store::Error::Precondition { .. } => self.changed("its etag is another".into()),
-            source => Error::Store { url: self.url.to_string(), action: "read", source },
+            // A file that was cut short says that there is no such range; why is what helps.
+            source => {
+                let now = self.location.head(&self.id).await.ok();
+                match now.and_then(|meta| self.identity.difference(&self.location.identity(&meta))) {
+                    Some(difference) => self.changed(difference),
+                    None => Error::Store { url: self.url.to_string(), action: "read", source },
+                }
+            }
         }
     }
 
@@ -112,6 +125,9 @@ impl Read for SequentialRead {
     }
 }
 
+/// The largest window of zstd files, as a power of two: 8 MiB, as much as every level makes by itself.
+const MAX_WINDOW_LOG: u32 = 23;
+
 /// Undoes a file's compression.
 pub(crate) fn decompressed<'a>(
     compression: Compression,
@@ -120,7 +136,12 @@ pub(crate) fn decompressed<'a>(
     Ok(match compression {
         Compression::None => Box::new(stored),
         Compression::Gzip => Box::new(MultiGzDecoder::new(stored)),
-        Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(stored)?),
+        Compression::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::new(stored)?;
+            // A window is memory that a file claims. More than this is only made on request (`zstd --long`).
+            decoder.window_log_max(MAX_WINDOW_LOG)?;
+            Box::new(decoder)
+        }
     })
 }
 
@@ -128,6 +149,9 @@ pub(crate) fn decompressed<'a>(
 pub(crate) fn read_error(url: &str, compression: Compression, error: io::Error) -> Error {
     let reason = match error.kind() {
         io::ErrorKind::UnexpectedEof => format!("the {compression} data is truncated"),
+        _ if error.to_string().contains("too much memory") => {
+            "it was compressed with a window of more than 8 MiB (zstd --long), which is not read".to_owned()
+        }
         _ => format!("the {compression} data can't be read"),
     };
     match error.downcast::<Error>() {

@@ -273,7 +273,7 @@ impl FileSource {
                 Error::NotFound { what } => Error::NotFound { what: format!("{what}: it was begun and is gone") },
                 e => e,
             })?;
-            if let Some(difference) = split.identity.difference(&discover::identity(&meta)) {
+            if let Some(difference) = split.identity.difference(&self.location.identity(&meta)) {
                 return Err(Error::Changed { path: self.location.display(&split.id), difference });
             }
         }

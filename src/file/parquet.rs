@@ -51,6 +51,9 @@ const GOOD_PERCENT: u64 = 125;
 /// What the largest units may cost. Beyond that it is better to go through the row group once, on one thread.
 const MAX_PERCENT: u64 = 170;
 
+/// Rows that are decoded as one batch, at least: smaller ones are cut when they are taken.
+const LEAST_DECODED_ROWS: usize = 1024;
+
 /// Files whose footers are fetched ahead: many small files would wait for the store at each otherwise.
 const FILES_AHEAD: usize = 4;
 
@@ -70,9 +73,10 @@ pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Res
     // One for each thread, and two that are fetched meanwhile.
     let (units, receiver) = ordered(num_threads + 2);
     let requests = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let batch_rows = request.batch_rows;
     let reading = Reading { source: source.clone(), request, runtime, units: Arc::new(units), requests };
     let reader = Task::spawn(Arc::new(reading).run(plan));
-    Ok(items(receiver, reader))
+    Ok(items(receiver, reader, batch_rows))
 }
 
 /// The schema of a file, for a source without a given one.
@@ -106,7 +110,7 @@ impl Decoded {
 }
 
 /// The items one by one. The permit covers those that weren't handed out, and the one that was last.
-fn items(receiver: OrderedReceiver<Decoded>, reader: Task<()>) -> SourceStream {
+fn items(receiver: OrderedReceiver<Decoded>, reader: Task<()>, batch_rows: usize) -> SourceStream {
     struct State {
         receiver: OrderedReceiver<Decoded>,
         current: Decoded,
@@ -114,14 +118,21 @@ fn items(receiver: OrderedReceiver<Decoded>, reader: Task<()>) -> SourceStream {
         reader: Option<Task<()>>,
     }
     let state = State { receiver, current: Decoded { items: VecDeque::new(), permit: None }, reader: Some(reader) };
-    stream::try_unfold(state, |mut state| async move {
+    stream::try_unfold(state, move |mut state| async move {
         loop {
             let left_bytes = state.current.items.iter().map(|(_, bytes)| bytes).sum();
             if let Some(permit) = &mut state.current.permit {
                 permit.resize(left_bytes);
             }
-            if let Some((item, _)) = state.current.items.pop_front() {
-                return Ok(Some((item, state)));
+            if let Some((item, bytes)) = state.current.items.pop_front() {
+                if item.num_rows() <= batch_rows {
+                    return Ok(Some((item, state)));
+                }
+                // Cut one by one as they are taken: a batch has costs of its own, however few its rows.
+                let (first, rest) = item.split_at(batch_rows);
+                let rest_bytes = bytes * rest.num_rows() / item.num_rows();
+                state.current.items.push_front((rest, rest_bytes));
+                return Ok(Some((first, state)));
             }
             match state.receiver.next().await {
                 Some(held) => state.current = held?.value,
@@ -226,7 +237,7 @@ impl Reading {
             parquet = finish(&file, index, &self.requests).await?;
             projection = parquet.project(&columns);
         }
-        let (batch_rows, requests) = (self.request.batch_rows, Arc::clone(&self.requests));
+        let (batch_rows, requests) = (self.request.batch_rows.max(LEAST_DECODED_ROWS), Arc::clone(&self.requests));
         Ok(OpenFile { file, start, parquet, projection, fit, batch_rows, requests, row_bytes: AtomicU64::new(0) })
     }
 

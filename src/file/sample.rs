@@ -12,6 +12,7 @@ use tracing::warn;
 use super::discover::{FileMeta, Location};
 use super::fetch::{ListedFile, SequentialRead, decompressed, fill, read_error};
 use super::plan::{self, Compression};
+use super::text::{bom_bytes, check_encoding};
 use super::{FileSource, FileSourceBuilder};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::format::Format;
@@ -32,6 +33,9 @@ struct Sample {
     url: Arc<str>,
     bytes: Vec<u8>,
     at_end: bool,
+    /// What stands before: a byte order mark, blank lines.
+    skipped_bytes: usize,
+    skipped_lines: usize,
 }
 
 pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
@@ -86,8 +90,14 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
             None => delimiter_of(listed.as_deref().unwrap_or_default(), location.text())?,
         };
     }
-    let mut looker =
-        Looker { location: &location, compression, files: listed.as_deref().unwrap_or_default(), sample: None };
+    let mut looker = Looker {
+        location: &location,
+        compression,
+        files: listed.as_deref().unwrap_or_default(),
+        sample: None,
+        #[cfg(feature = "json")]
+        max_depth: options.json.max_depth,
+    };
     let (schema, header) = match format {
         #[cfg(feature = "csv")]
         Format::Csv => {
@@ -227,6 +237,8 @@ struct Looker<'a> {
     compression: Option<Compression>,
     files: &'a [FileMeta],
     sample: Option<Sample>,
+    #[cfg(feature = "json")]
+    max_depth: usize,
 }
 
 impl Looker<'_> {
@@ -239,18 +251,20 @@ impl Looker<'_> {
             }
             #[cfg(feature = "json")]
             Format::Json => {
-                let location = self.location;
+                let (location, max_depth) = (self.location, self.max_depth);
                 let Some(sample) = self.sample(SAMPLE_RECORDS).await? else { return Err(no_records(location)) };
                 let whole = if sample.at_end {
                     sample.bytes.len()
                 } else {
                     memchr::memrchr(b'\n', &sample.bytes).map_or(0, |end| end + 1)
                 };
-                let schema =
-                    crate::format::json::infer_schema(&sample.bytes[..whole], SAMPLE_RECORDS).map_err(|fault| {
+                let schema = crate::format::json::infer_schema(&sample.bytes[..whole], SAMPLE_RECORDS, max_depth)
+                    .map_err(|fault| {
+                        let position = sample.skipped_bytes + fault.start;
+                        let lines = memchr::memchr_iter(b'\n', &sample.bytes[..fault.start]).count();
                         let mut record =
-                            BadRecord::new(&*sample.url, fault.start as u64, PositionUnit::Byte, fault.message);
-                        record.line = Some(memchr::memchr_iter(b'\n', &sample.bytes[..fault.start]).count() as u64 + 1);
+                            BadRecord::new(&*sample.url, position as u64, PositionUnit::Byte, fault.message);
+                        record.line = Some((sample.skipped_lines + lines) as u64 + 1);
                         record.column = fault.column;
                         record.hint = fault.hint;
                         Error::BadRecord(Box::new(record))
@@ -293,7 +307,7 @@ fn has_two_lines(bytes: &[u8]) -> bool {
     memchr::memchr(b'\n', bytes).is_some_and(|end| !bytes[end..].trim_ascii().is_empty())
 }
 
-/// Reads until there are more line ends than `num_records`, or so many bytes that it has to do.
+/// Reads from the first line with something in it until there are more line ends than `num_records`, or so many bytes that it has to do.
 fn read_start(file: ListedFile, compression: Compression, runtime: Handle, num_records: usize) -> Result<Sample> {
     let url = Arc::clone(&file.url);
     let failed = |e| read_error(&url, compression, e);
@@ -301,16 +315,29 @@ fn read_start(file: ListedFile, compression: Compression, runtime: Handle, num_r
     let mut bytes: Vec<u8> = Vec::new();
     let step = if num_records > 1 { 1 << 20 } else { 64 << 10 };
     let (mut num_lines, mut at_end) = (0, false);
+    let (mut skipped_bytes, mut skipped_lines) = (0, 0);
     while !at_end && num_lines <= num_records && bytes.len() < SAMPLE_BYTES {
         let start = bytes.len();
         bytes.resize(start + step, 0);
         let len = fill(&mut reader, &mut bytes[start..]).map_err(failed)?;
         bytes.truncate(start + len);
         at_end = len < step;
-        num_lines += memchr::memchr_iter(b'\n', &bytes[start..]).count();
+        check_encoding(&url, &bytes)?;
+        let mut blank = bom_bytes(&bytes);
+        blank += bytes[blank..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+        if blank > 0 && num_lines == 0 {
+            skipped_bytes += blank;
+            skipped_lines += memchr::memchr_iter(b'\n', &bytes[..blank]).count();
+            bytes.drain(..blank);
+        }
+        num_lines = memchr::memchr_iter(b'\n', &bytes).count();
     }
-    if bytes.starts_with(b"\xef\xbb\xbf") {
-        bytes.drain(..3);
+    if num_lines == 0 && !at_end {
+        let reason = format!(
+            "its first record is longer than {} MiB: give a schema, and csv.header for CSV",
+            SAMPLE_BYTES >> 20
+        );
+        return Err(Error::Schema(format!("{url}: {reason}")));
     }
-    Ok(Sample { url, bytes, at_end })
+    Ok(Sample { url, bytes, at_end, skipped_bytes, skipped_lines })
 }

@@ -50,7 +50,7 @@ const RANGES_AHEAD: usize = 4;
 
 pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Result<SourceStream> {
     let runtime = Handle::try_current().map_err(|e| Error::Worker { message: e.to_string() })?;
-    let num_threads = request.pool.num_threads();
+    let (num_threads, batch_rows) = (request.pool.num_threads(), request.batch_rows);
     let (chunks, receiver) = ordered::<Decoded>(2 * num_threads + 2);
     let (fetched, pieces) = mpsc::channel(RANGES_AHEAD);
     let fetch = Fetch {
@@ -74,25 +74,30 @@ pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Res
         .name("segue-cut".into())
         .spawn(move || cutter.run(pieces))
         .map_err(|e| Error::Worker { message: format!("no thread to cut on: {e}") })?;
-    Ok(items(receiver, fetcher, handle))
+    Ok(items(receiver, fetcher, handle, batch_rows))
 }
 
 /// The items one by one; a chunk's permit is held until its last item is taken.
-fn items(receiver: OrderedReceiver<Decoded>, fetcher: Task<()>, cutter: thread::JoinHandle<()>) -> SourceStream {
-    let batches = receiver.flat_map(|held| match held {
-        Err(e) => stream::iter(vec![Err(e)]).boxed(),
+fn items(
+    receiver: OrderedReceiver<Decoded>,
+    fetcher: Task<()>,
+    cutter: thread::JoinHandle<()>,
+    batch_rows: usize,
+) -> SourceStream {
+    let batches = receiver.flat_map(move |held| match held {
+        Err(e) => stream::iter([Err(e)]).boxed(),
         Ok(held) => {
-            let Decoded { items, fault } = held.value;
-            let num_items = items.len();
-            let mut permit = held.permit.map(|permit| (permit, num_items));
-            let items = stream::iter(items).map(move |item| {
-                if let Some((_, left)) = &mut permit {
-                    *left -= 1;
-                    if *left == 0 {
-                        permit = None;
+            let Decoded { item, fault } = held.value;
+            // Cut one by one as they are taken: a batch has costs of its own, however few its rows.
+            let items = stream::unfold((item, held.permit), move |(item, permit)| {
+                let next = item.map(|item| match item.num_rows() > batch_rows {
+                    true => {
+                        let (first, rest) = item.split_at(batch_rows);
+                        (Ok(first), (Some(rest), permit))
                     }
-                }
-                Ok(item)
+                    false => (Ok(item), (None, None)),
+                });
+                futures::future::ready(next)
             });
             items.chain(stream::iter(fault.map(Err))).boxed()
         }
@@ -115,9 +120,9 @@ fn items(receiver: OrderedReceiver<Decoded>, fetcher: Task<()>, cutter: thread::
         .boxed()
 }
 
-/// The items of one chunk, and the bad record behind them, with which reading ends.
+/// The rows of one chunk, and the bad record behind them, with which reading ends.
 struct Decoded {
-    items: Vec<SourceBatch>,
+    item: Option<SourceBatch>,
     fault: Option<Error>,
 }
 
@@ -360,29 +365,16 @@ impl Cutter {
         head: Option<Bytes>,
         next_piece: &mut dyn FnMut() -> Result<Option<(Bytes, bool)>>,
     ) -> Result<(), Stop> {
-        let mut context = match &head {
-            Some(head) => {
-                let (decoding, _) = self.decoding(&file, head, false)?.ok_or_else(|| no_header(&file))?;
-                Some(Arc::new(FileContext {
-                    file: file.clone(),
-                    compression,
-                    decoding,
-                    is_inferred: self.source.is_inferred,
-                    first_record: None,
-                }))
-            }
-            None if start > 0 => {
-                let (decoding, _) = self.decoding(&file, &[], true)?.ok_or_else(|| no_header(&file))?;
-                Some(Arc::new(FileContext {
-                    file: file.clone(),
-                    compression,
-                    decoding,
-                    is_inferred: self.source.is_inferred,
-                    first_record: None,
-                }))
-            }
-            None => None,
+        let is_inferred = self.source.is_inferred;
+        let context_of = |decoding, first_record| {
+            Arc::new(FileContext { file: file.clone(), compression, decoding, is_inferred, first_record })
         };
+        let mut context = None;
+        if start > 0 {
+            let (first_bytes, at_end) = head.as_deref().map_or((&[][..], true), |head| (head, false));
+            let (decoding, _) = self.decoding(&file, first_bytes, at_end)?.ok_or_else(|| no_header(&file))?;
+            context = Some(context_of(decoding, None));
+        }
         let mut cutter = self.cutter();
         let mut carry = Bytes::new();
         // Where the next record starts, and where the next item's advance begins: a header belongs to the first item.
@@ -396,7 +388,7 @@ impl Cutter {
             let context = match &context {
                 Some(context) => context,
                 None => {
-                    check_encoding(&file, &data)?;
+                    check_encoding(&file.url, &data)?;
                     let Some((decoding, header_bytes)) = self.decoding(&file, &data, is_last)? else {
                         self.check_length(&file, position, data.len())?;
                         carry = data;
@@ -405,13 +397,7 @@ impl Cutter {
                     data.advance(header_bytes);
                     position += header_bytes as u64;
                     let first_record = (self.source.header == Some(false)).then_some(position);
-                    context.insert(Arc::new(FileContext {
-                        file: file.clone(),
-                        compression,
-                        decoding,
-                        is_inferred: self.source.is_inferred,
-                        first_record,
-                    }))
+                    context.insert(context_of(decoding, first_record))
                 }
             };
             let whole = if is_last { data.len() } else { cutter.cut(&data) };
@@ -442,8 +428,8 @@ impl Cutter {
 
     fn submit(&mut self, context: Arc<FileContext>, chunk: Bytes, position: u64, advance: Advance) -> Result<(), Stop> {
         if chunk.is_empty() {
-            let items = vec![SourceBatch::progress(Arc::clone(&self.schema), vec![advance])];
-            let progress = Decoded { items, fault: None };
+            let item = Some(SourceBatch::progress(Arc::clone(&self.schema), vec![advance]));
+            let progress = Decoded { item, fault: None };
             return self
                 .chunks
                 .submit_blocking(futures::future::ready(Ok(progress)).boxed(), None)
@@ -457,15 +443,15 @@ impl Cutter {
             }
         });
         let Some(permit) = permit else { return Err(Stop::Closed) };
-        let batch_rows = self.request.batch_rows;
         let job_context = Arc::clone(&context);
         let decoded_percent = Arc::clone(&self.decoded_percent);
         let job = self.request.pool.spawn(move || {
             let (item, fault) = decode_up_to_fault(&job_context, &chunk, position, advance)?;
-            let Some(item) = item else { return Ok(Decoded { items: Vec::new(), fault }) };
-            let decoded_bytes = item.batch().get_array_memory_size() + item.num_rows() * size_of::<u64>();
-            decoded_percent.store(decoded_bytes * 100 / chunk.len(), Ordering::Relaxed);
-            Ok(Decoded { items: item.into_batches(batch_rows), fault })
+            if let Some(item) = &item {
+                let decoded_bytes = item.batch().get_array_memory_size() + item.num_rows() * size_of::<u64>();
+                decoded_percent.store(decoded_bytes * 100 / chunk.len(), Ordering::Relaxed);
+            }
+            Ok(Decoded { item, fault })
         });
         let located = async move {
             let mut decoded = job.await?;
@@ -743,13 +729,13 @@ fn no_header(file: &ListedFile) -> Error {
 }
 
 /// A byte order mark of UTF-8 is no part of the first record.
-fn bom_bytes(data: &[u8]) -> usize {
+pub(super) fn bom_bytes(data: &[u8]) -> usize {
     if data.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 }
 }
 
-fn check_encoding(file: &ListedFile, data: &[u8]) -> Result<()> {
+pub(super) fn check_encoding(url: &str, data: &[u8]) -> Result<()> {
     if data.starts_with(b"\xff\xfe") || data.starts_with(b"\xfe\xff") {
-        return Err(Error::Unsupported(format!("{}: text in UTF-16 is not in this version", file.url)));
+        return Err(Error::Unsupported(format!("{url}: text in UTF-16 is not in this version")));
     }
     Ok(())
 }

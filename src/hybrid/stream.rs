@@ -81,7 +81,7 @@ impl HybridStream {
                 source_name: sources[index].name().into(),
                 phase: hybrid.phase(index),
                 batch_rows: options.batch_rows.max(1),
-                budget: Budget::new(ahead_bytes(options.memory_bytes)),
+                budget: Budget::new(ahead_bytes(options.memory_bytes)).with_ceiling(options.memory_bytes),
                 pool: pool.clone(),
             })
             .collect();
@@ -140,13 +140,14 @@ impl HybridStream {
     fn switch_to(&mut self, ahead: Option<Ahead>) -> Result<()> {
         self.phase = Reading::Done;
         let Some(index) = self.next_open(0) else { return Ok(()) };
+        let following = self.next_open(index + 1);
+        let reserved = if following.is_some() { ahead_bytes(self.memory_bytes) } else { 0 };
+        // Before it is opened: how it reads may follow from what it may hold.
+        self.requests[index].budget.resize(self.memory_bytes - reserved);
         let stream = match ahead {
             Some(ahead) if ahead.index == index => ahead.stream?,
             _ => self.open(index)?,
         };
-        let following = self.next_open(index + 1);
-        let reserved = if following.is_some() { ahead_bytes(self.memory_bytes) } else { 0 };
-        self.requests[index].budget.resize(self.memory_bytes - reserved);
         let ahead = following.map(|index| Ahead { index, stream: self.open(index) });
         self.phase = Reading::Source { index, stream, ahead };
         Ok(())

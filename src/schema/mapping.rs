@@ -100,6 +100,13 @@ impl Mapping {
             if schema.column_with_name(name).is_none() {
                 return Err(Error::option(key, format!("the schema has no column {name}")));
             }
+            if let Ok(field) = schema.field_with_name(name) {
+                for (part, text) in [("constant", &rule.constant), ("default", &rule.default)] {
+                    if let Some(text) = text {
+                        one_value(field, text, &format!("column.{name}.{part}"))?;
+                    }
+                }
+            }
             if rule.from.is_some() && rule.constant.is_some() {
                 return Err(Error::option(key, "a column is taken from another or constant, not both"));
             }

@@ -21,6 +21,10 @@ use crate::budget::{Budget, Permit};
 use crate::error::{Error, Result};
 use crate::ordered::worker_error;
 
+/// What a batch that waits takes besides its rows, and what each of its columns does.
+const BATCH_BYTES: usize = 512;
+const COLUMN_BYTES: usize = 256;
+
 /// Batches that may wait, whatever their size: enough that neither side waits for the other's every step.
 const MAX_WAITING: usize = 8;
 
@@ -103,7 +107,7 @@ impl OutputThread {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let permit = self.budget.acquire(arrow_bytes(batch)).await;
+        let permit = self.budget.acquire(arrow_bytes(batch) + BATCH_BYTES + batch.num_columns() * COLUMN_BYTES).await;
         self.send(Message::Rows(batch.clone(), permit)).await
     }
 

@@ -27,6 +27,12 @@ use crate::schema::{ColumnBuilder, Fit, Mapping, Origin, ValueOptions, type_name
 /// The one split that generated rows have.
 const SPLIT: &str = "rows";
 
+/// Bytes of a batch, about, whatever its rows weigh.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// Text and bytes are so long at most: a row must fit any memory.
+const MAX_LENGTH: usize = 1 << 20;
+
 /// Seconds from the epoch to 2000-01-01 and 2030-01-01: random times lie between them.
 const RANDOM_TIMES: (i64, i64) = (946_684_800, 1_893_456_000);
 
@@ -272,12 +278,12 @@ async fn produce(
 ) -> Result<()> {
     /// Ten batches a second: a live row is late by a tenth of a second at most.
     const TICKS_PER_SECOND: u64 = 10;
-    let row_bytes: usize =
-        request.columns.fields().iter().map(|field| field.data_type().primitive_width().unwrap_or(24)).sum();
+    let row_bytes = 16 + maker.wanted.iter().map(|&index| maker.columns[index].value_bytes()).sum::<usize>();
     let rows_at_once = match rows_per_second {
         Some(rows) => (rows / TICKS_PER_SECOND).clamp(1, request.batch_rows as u64),
         None => request.batch_rows as u64,
     };
+    let rows_at_once = rows_at_once.min((BATCH_BYTES / row_bytes).max(1) as u64);
     let began = Instant::now();
     let mut position = split.position;
     while split.stop.is_none_or(|stop| position < stop) {
@@ -290,7 +296,7 @@ async fn produce(
         let end = position + num_rows;
         let is_last = split.stop == Some(end);
         let advance = Advance::new(split.id.clone(), position, end).with_done(is_last);
-        let permit = request.budget.acquire(num_rows as usize * (row_bytes + 16)).await;
+        let permit = request.budget.acquire(num_rows as usize * row_bytes).await;
         let maker = maker.clone();
         let job = request.pool.spawn(move || maker.make(position, num_rows as usize, advance));
         if sender.submit(job, Some(permit)).await.is_err() {
@@ -390,6 +396,9 @@ impl Column {
                     Some(text) => integer(field, text, &format!("fields.{name}.{part}")),
                 };
                 let length = length.unwrap_or(16);
+                if length > MAX_LENGTH {
+                    return Err(Error::option(format!("fields.{name}.length"), format!("it is {MAX_LENGTH} at most")));
+                }
                 match field.data_type() {
                     DataType::Boolean => Values::Booleans,
                     DataType::Utf8 => Values::Text(length),
@@ -415,6 +424,14 @@ impl Column {
             }
         };
         Ok(Self { field: Arc::clone(field), seed: xxh3_64_with_seed(name.as_bytes(), seed), values })
+    }
+
+    /// What one value takes, about.
+    fn value_bytes(&self) -> usize {
+        match self.values {
+            Values::Text(length) | Values::Bytes(length) => length + 4,
+            _ => 16,
+        }
     }
 
     fn make(&self, first: u64, num_rows: usize) -> Result<ArrayRef, arrow::error::ArrowError> {

@@ -8,6 +8,8 @@ mod common;
 mod datagen;
 mod faults;
 mod files;
+#[cfg(feature = "cli")]
+mod hostile;
 mod hybrid;
 mod layering;
 mod memory;

@@ -138,7 +138,7 @@ impl Reader {
             units: Arc::clone(&self.units),
             runtime: self.runtime.clone(),
             ahead_bytes,
-            limit,
+            ceiling: self.budget.ceiling_bytes() as u64,
             state: Mutex::new(state),
         })))
     }
@@ -170,7 +170,8 @@ struct Inner {
     units: Arc<OrderedSender<Decoded>>,
     runtime: Handle,
     ahead_bytes: u64,
-    limit: u64,
+    /// What open pages may take: all that this source will ever have, since it may be read before its turn.
+    ceiling: u64,
     state: Mutex<State>,
 }
 
@@ -266,14 +267,14 @@ impl Pages {
             }
             let open: u64 = state.columns.iter().map(Column::open_bytes).sum();
             let needed_bytes = open.saturating_add(more);
-            if needed_bytes <= self.0.limit {
+            if needed_bytes <= self.0.ceiling {
                 state.permit.resize(needed_bytes as usize);
                 return Ok(());
             }
             needed_bytes
         };
         let place = format!("{}, row group {}: its open pages", self.0.file.file.url, self.0.group);
-        Err(self.failed(Error::Memory { place, needed_bytes, allowed_bytes: self.0.limit }))
+        Err(self.failed(Error::Memory { place, needed_bytes, allowed_bytes: self.0.ceiling }))
     }
 }
 

@@ -11,9 +11,6 @@ use crate::error::Result;
 use crate::format::RecordFault;
 use crate::schema::{infer_type, type_name, unify_types};
 
-/// Deeper nesting than this isn't made into a type: nobody could read its name.
-const MAX_DEPTH: usize = 64;
-
 /// Tells the schema from the first `max_records` records, which are whole lines.
 ///
 /// Keys become columns in the order of their first appearance. Strings are DATE or TIMESTAMP if all are,
@@ -23,13 +20,13 @@ const MAX_DEPTH: usize = 64;
 ///
 /// # Errors
 /// The first record that isn't valid, or that holds a value that goes with no type so far.
-pub(crate) fn infer_schema(records: &[u8], max_records: usize) -> Result<Schema, RecordFault> {
+pub(crate) fn infer_schema(records: &[u8], max_records: usize, max_depth: usize) -> Result<Schema, RecordFault> {
     let (text, fault) = valid_records(records);
     let mut row = Row::default();
     let (mut at, mut num_records) = (0, 0);
     while at < text.len() && num_records < max_records {
         let end = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |len| at + len);
-        let mut scanner = Scanner::new(text, at, end, MAX_DEPTH);
+        let mut scanner = Scanner::new(text, at, end, max_depth);
         scanner.skip_whitespace();
         if scanner.at() < end {
             check_object(&scanner, at)?;
@@ -227,7 +224,7 @@ mod tests {
     use crate::schema::format_schema;
 
     fn inferred(records: &str) -> Result<String, RecordFault> {
-        infer_schema(records.as_bytes(), 20_480).map(|schema| format_schema(&schema))
+        infer_schema(records.as_bytes(), 20_480, 64).map(|schema| format_schema(&schema))
     }
 
     #[track_caller]
@@ -277,8 +274,8 @@ mod tests {
     fn what_is_no_record_is_a_fault_and_what_is_behind_the_sample_is_not_looked_at() {
         assert_eq!(inferred("{\"a\":1}\n{\"a\":}").unwrap_err().start, 8);
         assert!(inferred("[1]").unwrap_err().message.contains("an array where an object is expected"));
-        assert!(infer_schema(b"{\"a\":1}\nx\xff", 1).is_ok());
-        assert!(infer_schema(b"{\"a\":1}\n\"\xff\"", 2).unwrap_err().message.contains("invalid UTF-8"));
+        assert!(infer_schema(b"{\"a\":1}\nx\xff", 1, 64).is_ok());
+        assert!(infer_schema(b"{\"a\":1}\n\"\xff\"", 2, 64).unwrap_err().message.contains("invalid UTF-8"));
         assert_eq!(inferred("").unwrap(), "");
     }
 }

@@ -195,7 +195,7 @@ impl FolderSinkBuilder {
     pub fn build(self) -> Result<FolderSink> {
         let folder = local_folder(&self.target)?;
         let target = Target::claim(folder, &self.job, self.options.format.as_str())?;
-        // A quarter waits; the row group has the greater part, and what its compression takes comes on top.
+        // A quarter waits; the open row group has three eighths, and its compression about as much again.
         let queue_bytes = self.memory_bytes / 4;
         let output = FolderOutput {
             target,
@@ -203,7 +203,7 @@ impl FolderSinkBuilder {
             roll_bytes: self.roll_bytes.max(1),
             rollover_interval: self.rollover_interval,
             #[cfg(feature = "parquet")]
-            row_group_bytes: self.memory_bytes / 8 * 5,
+            row_group_bytes: self.memory_bytes / 8 * 3,
             open: None,
         };
         let thread = OutputThread::start(self.target, output, queue_bytes, OnDrop::Abandon)?;

@@ -258,6 +258,7 @@ impl SourceOptions {
             let Some(found) = recognise(key) else { continue };
             let rule = columns.entry(found.name.to_owned()).or_default();
             let value = Some(given.value.as_str().to_owned());
+            rule.is_secret |= given.value.is_secret();
             match found.option.key.rsplit_once('.').map(|(_, part)| part) {
                 Some("from") => rule.from = value,
                 Some("constant") => rule.constant = value,

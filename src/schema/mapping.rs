@@ -13,6 +13,7 @@ use arrow::datatypes::{
 use super::metadata::{Origin, Provenance};
 use super::values::{ColumnBuilder, ValueOptions};
 use super::{precision, type_name, unify_types};
+use crate::checkpoint::hash_of;
 use crate::error::{Error, Result};
 
 /// What to do with a column of the unified schema that a source lacks.
@@ -44,6 +45,8 @@ pub struct ColumnRule {
     pub constant: Option<String>,
     /// A text that stands in place of null: `column.NAME.default`.
     pub default: Option<String>,
+    /// Whether one of them must not be shown: a checkpoint then holds their hash, to know them again by.
+    pub is_secret: bool,
 }
 
 /// How one source is fitted to the unified schema.
@@ -74,7 +77,9 @@ impl Mapping {
             let parts = [("from", &rule.from), ("constant", &rule.constant), ("default", &rule.default)];
             for (part, value) in parts {
                 if let Some(value) = value {
-                    options.insert(format!("column.{name}.{part}"), value.clone());
+                    let shown =
+                        if rule.is_secret { format!("hash:{}", hash_of(value.as_bytes())) } else { value.clone() };
+                    options.insert(format!("column.{name}.{part}"), shown);
                 }
             }
         }
@@ -465,7 +470,12 @@ mod tests {
     }
 
     fn rule(from: Option<&str>, constant: Option<&str>, default: Option<&str>) -> ColumnRule {
-        ColumnRule { from: from.map(Into::into), constant: constant.map(Into::into), default: default.map(Into::into) }
+        ColumnRule {
+            from: from.map(Into::into),
+            constant: constant.map(Into::into),
+            default: default.map(Into::into),
+            is_secret: false,
+        }
     }
 
     #[test]

@@ -186,6 +186,17 @@ fn a_constant_from_the_environment_is_not_shown() {
     let ran = segue(&dir, &args);
     assert_eq!(ran.status, 2);
     assert!(!ran.stderr.contains("hunter2") && !ran.stdout.contains("hunter2"), "{}", ran.stderr);
+
+    let read = |constant: &str| {
+        let args =
+            ["read", "a.csv", "--schema", "id INT, v STRING", "--checkpoint", "c.json", "--limit", "0", "-o", constant];
+        segue(&dir, &args)
+    };
+    prints(&read("column.v.constant=${file:secret}"), "id,v\n");
+    assert!(!fs::read_to_string(dir.path().join("c.json")).unwrap().contains("hunter2"));
+    prints(&read("column.v.constant=${file:secret}"), "id,v\n");
+    let changed = read("column.v.constant=other");
+    assert!(changed.status == 2 && !changed.stderr.contains("hunter2"), "{}", changed.stderr);
 }
 
 /// A header of UTF-16 was printed as columns first.

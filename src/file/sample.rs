@@ -18,6 +18,8 @@ use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::format::Format;
 #[cfg(feature = "csv")]
 use crate::format::csv::{Header, first_record, has_header, infer_schema};
+#[cfg(feature = "csv")]
+use crate::format::without_compression;
 
 /// Records from which a schema is inferred.
 const SAMPLE_RECORDS: usize = 20_480;
@@ -138,11 +140,7 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
 /// [`Error::Schema`] for a mix of both.
 #[cfg(feature = "csv")]
 fn delimiter_of(files: &[FileMeta], place: &str) -> Result<Option<u8>> {
-    let is_tab_separated = |file: &&FileMeta| {
-        let name = file.id.as_str();
-        let stem = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
-        stem.ends_with(".tsv")
-    };
+    let is_tab_separated = |file: &&FileMeta| without_compression(file.id.as_str()).ends_with(".tsv");
     match files.iter().filter(is_tab_separated).count() {
         0 => Ok(None),
         n if n == files.len() => Ok(Some(b'\t')),

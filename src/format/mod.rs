@@ -59,8 +59,7 @@ impl Format {
     /// # Errors
     /// [`Error::Unsupported`] for a suffix that is known and not in this version.
     pub fn of_file(name: &str) -> Result<Option<Self>> {
-        let stem = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
-        let Some((_, suffix)) = stem.rsplit_once('.') else { return Ok(None) };
+        let Some((_, suffix)) = without_compression(name).rsplit_once('.') else { return Ok(None) };
         Ok(match suffix {
             "csv" | "tsv" => Some(Self::Csv),
             "json" | "jsonl" | "ndjson" => Some(Self::Json),
@@ -92,6 +91,11 @@ impl FromStr for Format {
             _ => Err(Error::option("format", format!("'{text}' is none of csv, json, parquet, raw"))),
         }
     }
+}
+
+/// A file's name without the suffix of its compression.
+pub(crate) fn without_compression(name: &str) -> &str {
+    name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name)
 }
 
 /// A record that can't be decoded. The decoder's other rows are not to be used then.

@@ -303,17 +303,27 @@ fn unit(precision: u8) -> TimeUnit {
     }
 }
 
+/// The digits behind the second that a unit holds.
+pub(crate) fn unit_digits(unit: TimeUnit) -> u8 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond => 6,
+        TimeUnit::Nanosecond => 9,
+    }
+}
+
+/// How many of a unit make a second.
+pub(crate) fn ticks_per_second(unit: TimeUnit) -> i64 {
+    10i64.pow(unit_digits(unit).into())
+}
+
 /// The digits behind the second that a type's unit holds.
 fn unit_precision(data_type: &DataType) -> Option<u8> {
     let (DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit)) = data_type else {
         return None;
     };
-    Some(match unit {
-        TimeUnit::Second => 0,
-        TimeUnit::Millisecond => 3,
-        TimeUnit::Microsecond => 6,
-        TimeUnit::Nanosecond => 9,
-    })
+    Some(unit_digits(*unit))
 }
 
 /// The digits behind the second that a column keeps: its declared precision, or its unit's.

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, Scalar, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options, is_not_null, kernels::zip::zip};
-use arrow::datatypes::{
-    DataType, Field, FieldRef, SchemaRef, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType,
-};
+use arrow::compute::{CastOptions, cast, cast_with_options, is_not_null, kernels::zip::zip};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
 
 use super::metadata::{Origin, Provenance};
 use super::values::{ColumnBuilder, ValueOptions};
-use super::{precision, type_name, unify_types};
+use super::{precision, ticks_per_second, type_name, unify_types, unit_digits};
 use crate::checkpoint::hash_of;
 use crate::error::{Error, Result};
 
@@ -335,17 +333,13 @@ fn or_default(array: &ArrayRef, default: &ArrayRef, field: &Field) -> Result<Arr
 
 fn convert(array: &ArrayRef, field: &Field) -> Result<ArrayRef, RowFault> {
     let wanted = field.data_type();
-    if array.data_type() == wanted {
-        return Ok(cut_digits(array, field));
-    }
-    if let (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) = (array.data_type(), wanted)
-        && from > to
-    {
-        return Ok(cut_digits(&coarser(array, *from, *to, wanted), field));
-    }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    let cast = cast_with_options(array, wanted, &strict);
-    cast.map(|array| cut_digits(&array, field)).map_err(|e| {
+    let converted = match (array.data_type(), wanted) {
+        (same, _) if same == wanted => Ok(Arc::clone(array)),
+        (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) if from > to => coarser(array, *from, *to, wanted),
+        _ => cast_with_options(array, wanted, &strict),
+    };
+    converted.and_then(|array| cut_digits(array, field)).map_err(|e| {
         // Look for the row that a lenient conversion makes null.
         let lenient = cast_with_options(array, wanted, &CastOptions::default()).ok();
         let row = lenient.and_then(|lenient| (0..array.len()).find(|&row| lenient.is_null(row) && !array.is_null(row)));
@@ -363,79 +357,33 @@ fn convert(array: &ArrayRef, field: &Field) -> Result<ArrayRef, RowFault> {
 }
 
 /// A timestamp in a coarser unit: digits are cut, as in text, so towards the past before 1970 too.
-fn coarser(array: &ArrayRef, from: TimeUnit, to: TimeUnit, wanted: &DataType) -> ArrayRef {
-    let per_second = |unit| match unit {
-        TimeUnit::Second => 1i64,
-        TimeUnit::Millisecond => 1_000,
-        TimeUnit::Microsecond => 1_000_000,
-        TimeUnit::Nanosecond => 1_000_000_000,
-    };
-    let factor = per_second(from) / per_second(to);
-    let values = match from {
-        TimeUnit::Second => array.as_primitive::<TimestampSecondType>().clone().reinterpret_cast(),
-        TimeUnit::Millisecond => array.as_primitive::<TimestampMillisecondType>().clone().reinterpret_cast(),
-        TimeUnit::Microsecond => array.as_primitive::<TimestampMicrosecondType>().clone().reinterpret_cast(),
-        TimeUnit::Nanosecond => {
-            array.as_primitive::<TimestampNanosecondType>().clone().reinterpret_cast::<arrow::datatypes::Int64Type>()
-        }
-    };
-    let values = values.unary::<_, arrow::datatypes::Int64Type>(|value| value.div_euclid(factor));
-    let typed: ArrayRef = match to {
-        TimeUnit::Second => Arc::new(values.reinterpret_cast::<TimestampSecondType>().with_data_type(wanted.clone())),
-        TimeUnit::Millisecond => {
-            Arc::new(values.reinterpret_cast::<TimestampMillisecondType>().with_data_type(wanted.clone()))
-        }
-        TimeUnit::Microsecond => {
-            Arc::new(values.reinterpret_cast::<TimestampMicrosecondType>().with_data_type(wanted.clone()))
-        }
-        TimeUnit::Nanosecond => {
-            Arc::new(values.reinterpret_cast::<TimestampNanosecondType>().with_data_type(wanted.clone()))
-        }
-    };
-    typed
+fn coarser(array: &ArrayRef, from: TimeUnit, to: TimeUnit, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
+    let factor = ticks_per_second(from) / ticks_per_second(to);
+    with_ticks(array, wanted, |ticks| ticks.div_euclid(factor))
 }
 
 /// Cuts digits beyond a precision that the unit doesn't enforce, such as TIMESTAMP(2) in milliseconds.
-fn cut_digits(array: &ArrayRef, field: &Field) -> ArrayRef {
-    let DataType::Timestamp(unit, _) = field.data_type() else { return Arc::clone(array) };
-    let unit_digits = match unit {
-        TimeUnit::Second => 0,
-        TimeUnit::Millisecond => 3,
-        TimeUnit::Microsecond => 6,
-        TimeUnit::Nanosecond => 9,
-    };
-    let excess = unit_digits - precision(field).unwrap_or(unit_digits);
+fn cut_digits(array: ArrayRef, field: &Field) -> Result<ArrayRef, ArrowError> {
+    let DataType::Timestamp(unit, _) = field.data_type() else { return Ok(array) };
+    let excess = unit_digits(*unit) - precision(field).unwrap_or(9).min(unit_digits(*unit));
     if excess == 0 {
-        return Arc::clone(array);
+        return Ok(array);
     }
-    let factor = 10i64.pow(u32::from(excess));
-    let cut = |value: i64| value - value.rem_euclid(factor);
-    match unit {
-        TimeUnit::Second => Arc::clone(array),
-        TimeUnit::Millisecond => Arc::new(
-            array
-                .as_primitive::<TimestampMillisecondType>()
-                .unary::<_, TimestampMillisecondType>(cut)
-                .with_data_type(field.data_type().clone()),
-        ),
-        TimeUnit::Microsecond => Arc::new(
-            array
-                .as_primitive::<TimestampMicrosecondType>()
-                .unary::<_, TimestampMicrosecondType>(cut)
-                .with_data_type(field.data_type().clone()),
-        ),
-        TimeUnit::Nanosecond => Arc::new(
-            array
-                .as_primitive::<TimestampNanosecondType>()
-                .unary::<_, TimestampNanosecondType>(cut)
-                .with_data_type(field.data_type().clone()),
-        ),
-    }
+    let factor = 10i64.pow(excess.into());
+    with_ticks(&array, field.data_type(), |ticks| ticks - ticks.rem_euclid(factor))
+}
+
+/// Changes the numbers behind timestamps. The casts only give the numbers another name.
+fn with_ticks(array: &ArrayRef, wanted: &DataType, change: impl Fn(i64) -> i64) -> Result<ArrayRef, ArrowError> {
+    let ticks = cast(array, &DataType::Int64)?;
+    let changed: ArrayRef = Arc::new(ticks.as_primitive::<Int64Type>().unary::<_, Int64Type>(change));
+    cast(&changed, wanted)
 }
 
 #[cfg(test)]
 mod tests {
     use arrow::array::{Int32Array, Int64Array, StringArray, TimestampNanosecondArray};
+    use arrow::datatypes::TimestampMillisecondType;
     use arrow::util::pretty::pretty_format_batches;
 
     use super::super::parse_schema;

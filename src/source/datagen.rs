@@ -13,6 +13,8 @@ use arrow::array::{
 };
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Decimal128Type, Field, Int64Type, Schema, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
+use arrow::util::display::FormatOptions;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::Instant;
@@ -22,7 +24,10 @@ use super::{Boundedness, History, ReadRequest, Source, SourceBatch, SourceStream
 use crate::checkpoint::{Advance, RowPositions, SourceState, SplitId, SplitState, Splits};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::ordered::{OrderedSender, Task, ordered};
-use crate::schema::{ColumnBuilder, Fit, Mapping, Origin, ValueOptions, type_name};
+use crate::schema::{ColumnBuilder, Fit, Mapping, Origin, ValueOptions, ticks_per_second, type_name};
+
+/// A value that its type can't hold is an error and not a null.
+const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
 /// The one split that generated rows have.
 const SPLIT: &str = "rows";
@@ -440,19 +445,18 @@ impl Column {
         let random = |row: u64| splitmix(self.seed.wrapping_add(row.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let array: ArrayRef = match &self.values {
             Values::Sequence(start) => {
-                let counted = rows.map(|row| start.wrapping_add(row as i64));
+                // Dates go by days, times by seconds. A sequence that leaves its type is an error, here and in the cast.
+                let step = match data_type {
+                    DataType::Timestamp(unit, _) => ticks_per_second(*unit),
+                    _ => 1,
+                };
+                let value = |row: u64| start.checked_add(i64::try_from(row).ok()?)?.checked_mul(step);
+                let left = || ArrowError::ComputeError(format!("the sequence leaves {}", type_name(&self.field)));
+                let values = rows.map(|row| value(row).ok_or_else(left)).collect::<Result<Vec<_>, _>>()?;
+                let values: ArrayRef = Arc::new(Int64Array::from(values));
                 match data_type {
-                    DataType::Timestamp(unit, _) => {
-                        let factor = match unit {
-                            TimeUnit::Second => 1,
-                            TimeUnit::Millisecond => 1_000,
-                            TimeUnit::Microsecond => 1_000_000,
-                            TimeUnit::Nanosecond => 1_000_000_000,
-                        };
-                        Arc::new(Int64Array::from_iter_values(counted.map(|value| value.wrapping_mul(factor))))
-                    }
-                    DataType::Date32 => Arc::new(Int32Array::from_iter_values(counted.map(|value| value as i32))),
-                    _ => Arc::new(Int64Array::from_iter_values(counted)),
+                    DataType::Date32 => cast_with_options(&values, &DataType::Int32, &STRICT)?,
+                    _ => values,
                 }
             }
             Values::Integers { min, max } => {
@@ -496,8 +500,7 @@ impl Column {
         if array.data_type() == data_type {
             return Ok(array);
         }
-        // A sequence may leave its type: that is an error and not a null.
-        cast_with_options(&array, data_type, &CastOptions { safe: false, ..CastOptions::default() })
+        cast_with_options(&array, data_type, &STRICT)
     }
 }
 
@@ -511,12 +514,7 @@ fn splitmix(state: u64) -> u64 {
 
 /// The values that a random column has without bounds, in the type's own unit.
 fn range(data_type: &DataType) -> Option<(i128, i128)> {
-    let seconds = |unit: &TimeUnit| match unit {
-        TimeUnit::Second => 1i128,
-        TimeUnit::Millisecond => 1_000,
-        TimeUnit::Microsecond => 1_000_000,
-        TimeUnit::Nanosecond => 1_000_000_000,
-    };
+    let seconds = |unit: &TimeUnit| i128::from(ticks_per_second(*unit));
     Some(match data_type {
         DataType::Int8 => (i8::MIN.into(), i8::MAX.into()),
         DataType::Int16 => (i16::MIN.into(), i16::MAX.into()),

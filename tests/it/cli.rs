@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 /// What a run gave.
 #[derive(Debug, PartialEq)]
-struct Ran {
-    status: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 fn command(dir: &Path, args: &[&str]) -> Command {
@@ -21,8 +21,12 @@ fn command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn segue(dir: &TempDir, args: &[&str]) -> Ran {
-    let output = command(dir.path(), args).output().unwrap();
+pub(crate) fn segue(dir: &TempDir, args: &[&str]) -> Ran {
+    segue_in(dir.path(), args)
+}
+
+pub(crate) fn segue_in(folder: &Path, args: &[&str]) -> Ran {
+    let output = command(folder, args).output().unwrap();
     Ran {
         status: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -31,7 +35,7 @@ fn segue(dir: &TempDir, args: &[&str]) -> Ran {
 }
 
 /// A folder with these files.
-fn dir(files: &[(&str, &str)]) -> TempDir {
+pub(crate) fn dir(files: &[(&str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in files {
         let path = dir.path().join(name);

@@ -2,39 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use tempfile::TempDir;
-
-struct Ran {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn segue_in(folder: &std::path::Path, args: &[&str]) -> Ran {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_segue")).args(args).current_dir(folder).stdin(Stdio::null()).output().unwrap();
-    Ran {
-        status: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
-fn segue(dir: &TempDir, args: &[&str]) -> Ran {
-    segue_in(dir.path(), args)
-}
-
-fn dir(files: &[(&str, &str)]) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    for (name, content) in files {
-        let path = dir.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-    dir
-}
+use crate::cli::{Ran, dir, segue, segue_in};
 
 #[track_caller]
 fn prints(ran: &Ran, stdout: &str) {
@@ -134,6 +104,15 @@ fn generated_texts_have_a_longest_length() {
     assert_eq!((ran.status, ran.stderr.as_str()), (2, "error: option 'fields.s.length': it is 1048576 at most\n"));
     let ran = segue(&dir, &["gen", "--schema", "i TINYINT", "--rows", "200", "-o", "fields.i.kind=sequence"]);
     assert_eq!(ran.status, 1, "a sequence that leaves its type was null");
+    // These began anew at the other end of their type.
+    for (schema, start) in
+        [("d DATE", "2147483647"), ("d BIGINT", "9223372036854775807"), ("d TIMESTAMP(9)", "9223372036")]
+    {
+        let start = format!("fields.d.start={start}");
+        let ran =
+            segue(&dir, &["gen", "--schema", schema, "--rows", "2", "-o", "fields.d.kind=sequence", "-o", &start]);
+        assert_eq!((ran.status, ran.stdout.lines().count()), (1, 1), "{schema}: {}", ran.stdout);
+    }
 }
 
 /// Threads were started until the machine stood still.

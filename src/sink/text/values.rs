@@ -21,7 +21,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::{Error, Result};
-use crate::schema::{precision, type_name};
+use crate::schema::{precision, ticks_per_second, type_name, unit_digits};
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -72,13 +72,8 @@ struct Ticks {
 
 impl Ticks {
     fn new(unit: TimeUnit, field: &Field) -> Self {
-        let (per_second, unit_digits) = match unit {
-            TimeUnit::Second => (1, 0),
-            TimeUnit::Millisecond => (1_000, 3),
-            TimeUnit::Microsecond => (1_000_000, 6),
-            TimeUnit::Nanosecond => (1_000_000_000, 9),
-        };
-        Self { per_second, digits: precision(field).unwrap_or(unit_digits).min(unit_digits) }
+        let digits = unit_digits(unit);
+        Self { per_second: ticks_per_second(unit), digits: precision(field).unwrap_or(digits).min(digits) }
     }
 }
 

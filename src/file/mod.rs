@@ -299,6 +299,35 @@ impl FileSource {
             OnNewFiles::Error => Err(Error::Changed { path: self.location.text().to_owned(), difference: what }),
         }
     }
+
+    /// Warns once of columns that some file lacks.
+    fn warn_of_missing(&self, place: &str, missing: &[String]) {
+        let new = self.newly_warned(missing.iter().map(String::as_str));
+        if !new.is_empty() {
+            let (plural, verb) = if new.len() == 1 { ("", "is") } else { ("s", "are") };
+            warn!("{place}: column{plural} {} {verb} missing and null there (said once)", new.join(", "));
+        }
+    }
+
+    /// Warns once of columns that an inferred schema lacks: nobody chose to leave them out.
+    fn warn_of_extra<'a>(&self, place: &str, extra: impl Iterator<Item = &'a str>) {
+        if !self.is_inferred {
+            return;
+        }
+        let new = self.newly_warned(extra);
+        if !new.is_empty() {
+            let (plural, verb) = if new.len() == 1 { ("", "isn't") } else { ("s", "aren't") };
+            let names = new.join(", ");
+            warn!(
+                "{place}: column{plural} {names} {verb} in the inferred schema and {verb} read (said once); --schema can name more"
+            );
+        }
+    }
+
+    fn newly_warned<'a>(&self, columns: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        columns.filter(|column| warned.insert((*column).to_owned())).collect()
+    }
 }
 
 impl Source for FileSource {

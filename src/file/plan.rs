@@ -64,6 +64,14 @@ impl FromStr for Compression {
     }
 }
 
+/// The chosen compression, or the one of the suffix. A file without a byte holds nothing to decompress.
+pub(crate) fn compression_of(chosen: Option<Compression>, file: &ListedFile) -> Compression {
+    if file.size() == 0 {
+        return Compression::None;
+    }
+    chosen.unwrap_or_else(|| Compression::of_file(file.id.as_str()))
+}
+
 /// The files that a state leaves to read, in order.
 #[derive(Debug)]
 pub(crate) struct Plan {

@@ -283,7 +283,7 @@ impl Looker<'_> {
             let with_content = self.files.iter().filter(|meta| meta.identity.size != Some(0));
             for meta in with_content.take(SAMPLE_FILES) {
                 let file = ListedFile::try_new(self.location, &meta.id, &meta.identity)?;
-                let compression = self.compression.unwrap_or_else(|| Compression::of_file(meta.id.as_str()));
+                let compression = plan::compression_of(self.compression, &file);
                 let runtime = Handle::current();
                 let look = tokio::task::spawn_blocking(move || read_start(file, compression, runtime, num_records));
                 let sample = look.await.map_err(|e| Error::Worker { message: e.to_string() })??;

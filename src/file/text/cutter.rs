@@ -1,0 +1,254 @@
+//! The one sequential stage, on a thread of its own: decompresses, finds headers, cuts into whole records.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{Buf, Bytes};
+use futures::FutureExt;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::ahead::{Fetched, StoredPieces, StoredRead};
+use super::decoding::{Decodings, FileContext, check_encoding, decode_up_to_fault, located, no_header};
+use super::{CHUNK_BYTES, Decoded, piece_bytes};
+use crate::checkpoint::Advance;
+use crate::error::{Error, Result};
+use crate::file::FileSource;
+use crate::file::fetch::{ListedFile, decompressed, fill, read_error};
+use crate::file::plan::{Compression, PlannedFile, compression_of};
+#[cfg(feature = "csv")]
+use crate::format::csv::CsvCutter;
+use crate::format::{Format, LineCutter, RecordCutter};
+use crate::ordered::OrderedSender;
+use crate::source::{ReadRequest, SourceBatch};
+
+/// Decoded bytes per 100 bytes of text before any were seen: short numbers in wide columns.
+const FIRST_DECODED_PERCENT: usize = 400;
+
+/// The one sequential stage: decompresses, finds headers, cuts.
+pub(super) struct Cutter {
+    source: FileSource,
+    decodings: Decodings,
+    chunks: OrderedSender<Decoded>,
+    runtime: Handle,
+    /// Decoded bytes per 100 bytes of text, as seen last.
+    decoded_percent: Arc<AtomicUsize>,
+    request: ReadRequest,
+}
+
+/// Why the cutter stops early.
+enum Stop {
+    /// Nobody listens any more.
+    Closed,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Cutter {
+    pub(super) fn new(
+        source: FileSource,
+        request: ReadRequest,
+        chunks: OrderedSender<Decoded>,
+        runtime: Handle,
+    ) -> Self {
+        let decodings = Decodings::new(source.clone(), request.clone());
+        let decoded_percent = Arc::new(AtomicUsize::new(FIRST_DECODED_PERCENT));
+        Self { source, decodings, chunks, runtime, decoded_percent, request }
+    }
+
+    pub(super) fn run(mut self, mut pieces: mpsc::Receiver<Fetched>) {
+        let stop = loop {
+            match pieces.blocking_recv() {
+                None => return,
+                Some(Fetched::Failed(e)) => break Stop::Failed(e),
+                Some(Fetched::Bytes { .. }) => {
+                    break Stop::Failed(Error::Worker { message: "bytes before their file".into() });
+                }
+                Some(Fetched::File { planned, head }) => {
+                    if let Err(stop) = self.file(*planned, head, &mut pieces) {
+                        break stop;
+                    }
+                }
+            }
+        };
+        if let Stop::Failed(e) = stop {
+            // If nobody listens, nobody wants to know.
+            let _ = self.chunks.submit_blocking(futures::future::ready(Err(e)).boxed(), None);
+        }
+    }
+
+    fn file(
+        &mut self,
+        planned: PlannedFile,
+        head: Option<Bytes>,
+        pieces: &mut mpsc::Receiver<Fetched>,
+    ) -> Result<(), Stop> {
+        let PlannedFile { file, start } = planned;
+        let compression = compression_of(self.source.compression, &file);
+        let mut stored = StoredPieces::new(pieces);
+        if compression == Compression::None {
+            return self.records(file, compression, start, head, &mut || stored.next());
+        }
+        let url = Arc::clone(&file.url);
+        let failed = |e| read_error(&url, compression, e);
+        let chunk_bytes = piece_bytes(self.request.budget.limit_bytes());
+        let mut reader = decompressed(compression, StoredRead::new(&mut stored)).map_err(failed)?;
+        let needs_head = start > 0 && self.source.header == Some(true);
+        let mut head = None;
+        if start > 0 {
+            // What was read before has to be decompressed again, but isn't cut or decoded.
+            let mut left = start;
+            let mut buffer = vec![0; chunk_bytes];
+            while left > 0 {
+                let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                let len = fill(&mut reader, &mut buffer[..wanted]).map_err(failed)?;
+                if len == 0 {
+                    let difference = format!("it ends before byte {start} of its decompressed data");
+                    return Err(Error::Changed { path: url.to_string(), difference }.into());
+                }
+                if needs_head && head.is_none() {
+                    head = Some(Bytes::copy_from_slice(&buffer[..len]));
+                }
+                left -= len as u64;
+            }
+        }
+        let mut next = move || {
+            let mut buffer = vec![0; chunk_bytes];
+            let len = fill(&mut reader, &mut buffer).map_err(failed)?;
+            buffer.truncate(len);
+            Ok(Some((Bytes::from(buffer), len < chunk_bytes)))
+        };
+        self.records(file, compression, start, head, &mut next)
+    }
+
+    /// Cuts one file's bytes, which begin at `start` of the decompressed file. `head` are the file's first bytes,
+    /// if they are needed and don't come anyway.
+    fn records(
+        &mut self,
+        file: ListedFile,
+        compression: Compression,
+        start: u64,
+        head: Option<Bytes>,
+        next_piece: &mut dyn FnMut() -> Result<Option<(Bytes, bool)>>,
+    ) -> Result<(), Stop> {
+        let is_inferred = self.source.is_inferred;
+        let context_of = |decoding, first_record| {
+            Arc::new(FileContext { file: file.clone(), compression, decoding, is_inferred, first_record })
+        };
+        let mut context = None;
+        if start > 0 {
+            let (first_bytes, at_end) = head.as_deref().map_or((&[][..], true), |head| (head, false));
+            let (decoding, _) = self.decodings.of_file(&file, first_bytes, at_end)?.ok_or_else(|| no_header(&file))?;
+            context = Some(context_of(decoding, None));
+        }
+        let mut cutter = self.cutter();
+        let mut carry = Bytes::new();
+        // Where the next record starts, and where the next item's advance begins: a header belongs to the first item.
+        let (mut position, mut from) = (start, start);
+        loop {
+            let (piece, is_last) = match next_piece()? {
+                Some(piece) => piece,
+                None => return Err(Stop::Closed),
+            };
+            let mut data = joined(carry, piece);
+            let context = match &context {
+                Some(context) => context,
+                None => {
+                    check_encoding(&file.url, &data)?;
+                    let Some((decoding, header_bytes)) = self.decodings.of_file(&file, &data, is_last)? else {
+                        self.check_length(&file, position, data.len())?;
+                        carry = data;
+                        continue;
+                    };
+                    data.advance(header_bytes);
+                    position += header_bytes as u64;
+                    let first_record = (self.source.header == Some(false)).then_some(position);
+                    context.insert(context_of(decoding, first_record))
+                }
+            };
+            let whole = if is_last { data.len() } else { cutter.cut(&data) };
+            let chunk = data.split_to(whole);
+            if !chunk.is_empty() || is_last {
+                let context = Arc::clone(context);
+                let to = position + chunk.len() as u64;
+                self.submit(context, chunk, position, Advance::new(file.id.clone(), from, to).with_done(is_last))?;
+                (position, from) = (to, to);
+            }
+            if is_last {
+                return Ok(());
+            }
+            self.check_length(&file, position, data.len())?;
+            carry = data;
+        }
+    }
+
+    /// A record that doesn't end must not fill the memory.
+    fn check_length(&self, file: &ListedFile, position: u64, len: usize) -> Result<()> {
+        let allowed = (self.request.budget.limit_bytes() / 4).max(2 * CHUNK_BYTES);
+        if len <= allowed {
+            return Ok(());
+        }
+        let place = format!("{}: the record at byte {position}", file.url);
+        Err(Error::Memory { place, needed_bytes: len as u64, allowed_bytes: allowed as u64 })
+    }
+
+    fn submit(&mut self, context: Arc<FileContext>, chunk: Bytes, position: u64, advance: Advance) -> Result<(), Stop> {
+        if chunk.is_empty() {
+            let item = Some(SourceBatch::progress(self.request.schema(), vec![advance]));
+            let progress = Decoded { item, fault: None };
+            return self
+                .chunks
+                .submit_blocking(futures::future::ready(Ok(progress)).boxed(), None)
+                .map_err(|_| Stop::Closed);
+        }
+        let estimate = chunk.len() + chunk.len() * self.decoded_percent.load(Ordering::Relaxed) / 100;
+        let permit = self.runtime.block_on(async {
+            tokio::select! {
+                permit = self.request.budget.acquire(estimate) => Some(permit),
+                () = self.chunks.closed() => None,
+            }
+        });
+        let Some(permit) = permit else { return Err(Stop::Closed) };
+        let job_context = Arc::clone(&context);
+        let decoded_percent = Arc::clone(&self.decoded_percent);
+        let job = self.request.pool.spawn(move || {
+            let (item, fault) = decode_up_to_fault(&job_context, &chunk, position, advance)?;
+            if let Some(item) = &item {
+                let decoded_bytes = item.batch().get_array_memory_size() + item.num_rows() * size_of::<u64>();
+                decoded_percent.store(decoded_bytes * 100 / chunk.len(), Ordering::Relaxed);
+            }
+            Ok(Decoded { item, fault })
+        });
+        let located = async move {
+            let mut decoded = job.await?;
+            if let Some(Error::BadRecord(record)) = decoded.fault {
+                decoded.fault = Some(located(&context, *record).await);
+            }
+            Ok(decoded)
+        };
+        self.chunks.submit_blocking(located.boxed(), Some(permit)).map_err(|_| Stop::Closed)
+    }
+
+    fn cutter(&self) -> Box<dyn RecordCutter> {
+        match self.source.format {
+            #[cfg(feature = "csv")]
+            Format::Csv => Box::new(CsvCutter::new(self.source.options.csv.dialect())),
+            _ => Box::new(LineCutter),
+        }
+    }
+}
+
+fn joined(carry: Bytes, piece: Bytes) -> Bytes {
+    if carry.is_empty() {
+        return piece;
+    }
+    let mut data = Vec::with_capacity(carry.len() + piece.len());
+    data.extend_from_slice(&carry);
+    data.extend_from_slice(&piece);
+    data.into()
+}

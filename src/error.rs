@@ -44,6 +44,29 @@ pub enum Error {
         source: object_store::Error,
     },
 
+    /// A Kafka cluster that can't be reached, or refuses something.
+    #[error("{place}: cannot {action}")]
+    Kafka {
+        /// The brokers, topic or partition.
+        place: String,
+        /// What was being done, such as `look offsets up`.
+        action: &'static str,
+        /// What the client or the broker said.
+        #[source]
+        source: Cause,
+    },
+
+    /// An offset that a partition's log doesn't have: retention or compaction took it, or it was never there.
+    #[error("{split}: offset {wanted} is wanted, and the log has {} up to {}", available.start, available.end)]
+    OffsetOutOfRange {
+        /// The partition, as `topic/partition`.
+        split: String,
+        /// The offset wanted.
+        wanted: u64,
+        /// From the log's first offset, inclusive, to its end, exclusive.
+        available: std::ops::Range<u64>,
+    },
+
     /// One record that isn't what the schema or the format wants.
     #[error("{0}")]
     BadRecord(Box<BadRecord>),

@@ -72,6 +72,8 @@ pub mod error;
 pub mod file;
 pub mod format;
 pub mod hybrid;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod options;
 pub mod ordered;
 pub mod pipeline;
@@ -87,6 +89,8 @@ pub use error::{Error, Result};
 pub use file::FileSource;
 pub use format::Format;
 pub use hybrid::{HybridSource, HybridStream, ReadOptions};
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaSource;
 pub use schema::Provenance;
 pub use source::{Boundedness, ChainBatch, DatagenSource, MemorySource, Source, SourceBatch};
 

@@ -32,9 +32,9 @@ use crate::checkpoint::{SourceState, SplitList, Splits};
 use crate::error::{Error, Result};
 #[cfg(feature = "csv")]
 use crate::format::CsvOptions;
-use crate::format::Format;
 #[cfg(feature = "json")]
 use crate::format::JsonOptions;
+use crate::format::{Format, TextOptions};
 use crate::schema::Mapping;
 use crate::source::{Boundedness, History, ReadRequest, Source, SourceStream};
 
@@ -59,7 +59,7 @@ pub struct FileSource {
     compression: Option<Compression>,
     schema: SchemaRef,
     mapping: Mapping,
-    options: FormatOptions,
+    options: TextOptions,
     /// Whether the first record of each CSV file names its columns; decided once.
     header: Option<bool>,
     on_new_files: OnNewFiles,
@@ -72,15 +72,6 @@ pub struct FileSource {
     allow_empty: bool,
 }
 
-/// The options of every text format; a source uses those of its own.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FormatOptions {
-    #[cfg(feature = "csv")]
-    pub(crate) csv: CsvOptions,
-    #[cfg(feature = "json")]
-    pub(crate) json: JsonOptions,
-}
-
 /// Describes a [`FileSource`].
 #[derive(Debug, Clone)]
 pub struct FileSourceBuilder {
@@ -91,7 +82,7 @@ pub struct FileSourceBuilder {
     compression: Option<Compression>,
     schema: Option<SchemaRef>,
     mapping: Mapping,
-    options: FormatOptions,
+    options: TextOptions,
     on_new_files: OnNewFiles,
     allow_empty: bool,
     stored: Option<SourceState>,
@@ -108,7 +99,7 @@ impl FileSourceBuilder {
             compression: None,
             schema: None,
             mapping: Mapping::default(),
-            options: FormatOptions::default(),
+            options: TextOptions::default(),
             on_new_files: OnNewFiles::default(),
             allow_empty: false,
             stored: None,

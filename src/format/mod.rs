@@ -10,6 +10,7 @@ pub(crate) mod csv;
 pub(crate) mod json;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
+mod plan;
 pub(crate) mod raw;
 
 use std::fmt::{self, Debug};
@@ -21,6 +22,7 @@ use arrow::array::RecordBatch;
 pub use csv::{CsvOptions, Header, OnFieldCount};
 #[cfg(feature = "json")]
 pub use json::JsonOptions;
+pub(crate) use plan::{DecoderPlan, TextOptions};
 
 use crate::error::{Error, Result};
 

@@ -6,15 +6,14 @@ use arrow::datatypes::{DataType, FieldRef};
 
 use crate::checkpoint::{Advance, RowPositions};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
+use crate::file::FileSource;
 use crate::file::fetch::{ListedFile, line_of};
 use crate::file::plan::Compression;
-use crate::file::{FileSource, FormatOptions};
 #[cfg(feature = "csv")]
 use crate::format::csv::{CsvColumn, CsvPlan, first_record};
 #[cfg(feature = "json")]
 use crate::format::json::JsonPlan;
-use crate::format::raw::RawDecoder;
-use crate::format::{Format, RecordDecoder, RecordFault};
+use crate::format::{DecoderPlan, Format, RecordFault, TextOptions};
 use crate::schema::{Fit, Origin};
 use crate::source::{ReadRequest, SourceBatch};
 
@@ -36,30 +35,6 @@ pub(super) struct Decoding {
     header: Option<Vec<String>>,
     decoder: DecoderPlan,
     fit: Fit,
-}
-
-#[derive(Debug)]
-enum DecoderPlan {
-    #[cfg(feature = "csv")]
-    Csv(CsvPlan),
-    #[cfg(feature = "json")]
-    Json(JsonPlan),
-    Raw,
-}
-
-impl DecoderPlan {
-    fn decoder(&self, rows: usize) -> Result<Box<dyn RecordDecoder>> {
-        Ok(match self {
-            #[cfg(feature = "csv")]
-            Self::Csv(plan) => Box::new(plan.decoder(rows)?),
-            #[cfg(feature = "json")]
-            Self::Json(plan) => Box::new(plan.decoder(rows)?),
-            Self::Raw => {
-                let _ = rows;
-                Box::new(RawDecoder::default())
-            }
-        })
-    }
 }
 
 /// Finds how to decode each file. Files with one header are decoded alike.
@@ -121,7 +96,7 @@ impl Decodings {
 
     #[cfg(feature = "csv")]
     fn csv_decoding(&mut self, file: &ListedFile, data: &[u8], at_end: bool) -> Result<Option<(Arc<Decoding>, usize)>> {
-        let FormatOptions { csv, .. } = &self.source.options;
+        let TextOptions { csv, .. } = &self.source.options;
         let has_header = self.source.header == Some(true);
         let bom = bom_bytes(data);
         let mut before_rows = bom;

@@ -1,0 +1,205 @@
+//! The client's settings: brokers, pass-through properties, and what is ours to set.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use rdkafka::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::consumer::ConsumerContext;
+use rdkafka::error::KafkaError;
+
+use crate::error::{Error, Result};
+
+/// Settings that reading relies on; with another value messages would be lost or repeated.
+const RESERVED: [(&str, &str); 12] = [
+    ("bootstrap.servers", "the address names the brokers"),
+    ("metadata.broker.list", "the address names the brokers"),
+    ("auto.offset.reset", "scan.startup.mode says where to begin, and an offset that is gone is an error"),
+    ("enable.auto.commit", "offsets are committed when the rows are safe"),
+    ("auto.commit.enable", "offsets are committed when the rows are safe"),
+    ("auto.commit.interval.ms", "offsets are committed when the rows are safe"),
+    ("enable.auto.offset.store", "positions are kept in the checkpoint"),
+    ("offset.store.method", "positions are kept in the checkpoint"),
+    ("enable.partition.eof", "the end of a partition is always told"),
+    ("consume.callback.max.messages", "messages are taken in batches"),
+    ("test.mock.num.brokers", "it is for tests of librdkafka"),
+    ("group.instance.id", "partitions are assigned by segue itself"),
+];
+
+/// Settings of Kafka's Java client, with what librdkafka has in their place.
+const JAVA_ONLY: [(&str, &str); 13] = [
+    ("sasl.jaas.config", "sasl.username and sasl.password"),
+    ("sasl.login.callback.handler.class", "sasl.oauthbearer.method"),
+    ("sasl.client.callback.handler.class", "sasl.oauthbearer.method"),
+    ("ssl.truststore.location", "ssl.ca.location (PEM)"),
+    ("ssl.truststore.password", "ssl.ca.location (PEM)"),
+    ("ssl.truststore.type", "ssl.ca.location (PEM)"),
+    ("ssl.keystore.type", "ssl.certificate.location and ssl.key.location (PEM)"),
+    ("ssl.keymanager.algorithm", "nothing; leave it out"),
+    ("key.deserializer", "nothing; leave it out"),
+    ("value.deserializer", "format"),
+    ("max.poll.records", "--batch-rows"),
+    ("request.timeout.ms", "socket.timeout.ms"),
+    ("default.api.timeout.ms", "socket.timeout.ms"),
+];
+
+/// How to reach a cluster: its brokers, and librdkafka's settings as the user gave them.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ClientSettings {
+    bootstrap_servers: String,
+    properties: BTreeMap<String, String>,
+    /// Properties whose values must not be shown.
+    secret: BTreeSet<String>,
+}
+
+impl fmt::Debug for ClientSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.bootstrap_servers)?;
+        for (key, value) in &self.properties {
+            let value = if self.is_secret(key) { "***" } else { value };
+            write!(f, " {key}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ClientSettings {
+    pub(crate) fn new(bootstrap_servers: impl Into<String>) -> Self {
+        Self { bootstrap_servers: bootstrap_servers.into(), properties: BTreeMap::new(), secret: BTreeSet::new() }
+    }
+
+    pub(crate) fn bootstrap_servers(&self) -> &str {
+        &self.bootstrap_servers
+    }
+
+    pub(crate) fn set(&mut self, key: impl Into<String>, value: impl Into<String>, is_secret: bool) {
+        let key = key.into();
+        if is_secret {
+            self.secret.insert(key.clone());
+        }
+        self.properties.insert(key, value.into());
+    }
+
+    /// A value of the user's own.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.properties.get(key).map(String::as_str)
+    }
+
+    fn is_secret(&self, key: &str) -> bool {
+        // Whatever its origin, what is called so isn't shown.
+        self.secret.contains(key) || ["password", "secret", "key.pem"].iter().any(|word| key.contains(word))
+    }
+
+    /// Checks every property: that it is librdkafka's, that its value can stand, and that it is the user's to set.
+    pub(crate) fn check(&self) -> Result<()> {
+        for (key, value) in &self.properties {
+            let option = || format!("properties.{key}");
+            if let Some((_, why)) = RESERVED.iter().find(|(reserved, _)| reserved == key) {
+                return Err(Error::option(option(), format!("it can't be set: {why}")));
+            }
+            if let Some((_, instead)) = JAVA_ONLY.iter().find(|(java, _)| java == key) {
+                return Err(Error::option(
+                    option(),
+                    format!("it is a setting of Kafka's Java client; librdkafka has {instead}"),
+                ));
+            }
+            let mut alone = ClientConfig::new();
+            alone.set(key, value);
+            if let Err(error) = alone.create_native_config() {
+                let reason = match error {
+                    KafkaError::ClientConfig(_, reason, ..) if !self.is_secret(key) => reason,
+                    _ => "librdkafka doesn't take its value".into(),
+                };
+                return Err(Error::option(option(), reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// What every client of this cluster is made with.
+    pub(crate) fn config(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.bootstrap_servers);
+        config.set("client.id", "segue");
+        // A refused connection is told at once, and tried again soon.
+        config.set("reconnect.backoff.ms", "50");
+        config.set("reconnect.backoff.max.ms", "1000");
+        for (key, value) in &self.properties {
+            config.set(key, value);
+        }
+        config.set_log_level(RDKafkaLogLevel::Warning);
+        config
+    }
+}
+
+/// Hears what a client has to say: log lines go into the log, and the last error is kept to explain a timeout.
+#[derive(Debug, Default)]
+pub(crate) struct Listener {
+    last_error: Mutex<Option<String>>,
+    fatal: Mutex<Option<KafkaError>>,
+}
+
+impl Listener {
+    /// The last error that the client told of, such as a refused connection.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// An error after which the client can't go on: a login that was refused.
+    pub(crate) fn take_fatal(&self) -> Option<KafkaError> {
+        self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl ClientContext for Listener {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(?level, "librdkafka {facility}: {message}");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        use rdkafka::types::RDKafkaErrorCode::{Authentication, Fatal, SaslAuthenticationFailed};
+        tracing::debug!("librdkafka: {error}: {reason}");
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+        if let KafkaError::Global(Authentication | Fatal | SaslAuthenticationFailed) = error {
+            *self.fatal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+
+    fn stats_raw(&self, _statistics: &[u8]) {}
+}
+
+impl ConsumerContext for Listener {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(key: &str, value: &str, is_secret: bool) -> String {
+        let mut settings = ClientSettings::new("h:9092");
+        settings.set(key, value, is_secret);
+        settings.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_not_the_users_to_set_is_refused() {
+        assert!(refused("auto.offset.reset", "latest", false).contains("it can't be set: scan.startup.mode"));
+        assert!(refused("sasl.jaas.config", "x", false).contains("librdkafka has sasl.username and sasl.password"));
+        assert!(refused("fetch.max.bites", "1", false).contains("No such configuration property"));
+        assert!(refused("fetch.wait.max.ms", "often", false).starts_with("option 'properties.fetch.wait.max.ms': "));
+        let mut good = ClientSettings::new("h:9092");
+        good.set("fetch.wait.max.ms", "100", false);
+        good.check().unwrap();
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let mut settings = ClientSettings::new("h:9092");
+        settings.set("sasl.password", "geheim", false);
+        settings.set("client.id", "auch", true);
+        settings.set("fetch.wait.max.ms", "100", false);
+        assert_eq!(format!("{settings:?}"), "h:9092 client.id=*** fetch.wait.max.ms=100 sasl.password=***");
+        assert!(!refused("fetch.wait.max.ms", "geheim", true).contains("geheim"));
+    }
+}

@@ -186,8 +186,12 @@ impl ClientContext for Listener {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        use rdkafka::types::RDKafkaErrorCode::{Authentication, Fatal, SaslAuthenticationFailed};
+        use rdkafka::types::RDKafkaErrorCode::{AllBrokersDown, Authentication, Fatal, SaslAuthenticationFailed};
         tracing::debug!("librdkafka: {error}: {reason}");
+        // That all are down says less than why the last of them is.
+        if let KafkaError::Global(AllBrokersDown) = error {
+            return;
+        }
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
         if let KafkaError::Global(Authentication | Fatal | SaslAuthenticationFailed) = error {
             *self.fatal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

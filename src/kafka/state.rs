@@ -62,8 +62,8 @@ impl Cluster<'_> {
             let start = starts.get(partition).copied().unwrap_or(log.start);
             let mut split = SplitState::new(split_id(partition), start);
             split.stop = stops.as_ref().map(|stops| stops.get(partition).copied().unwrap_or(log.end));
-            split.done = is_reached(&split);
             self.check(&mut split, log)?;
+            split.done = is_reached(&split);
             splits.push(split);
         }
         let mut state = SourceState::new(&self.source.name, CONNECTOR, Splits::side_by_side(splits))

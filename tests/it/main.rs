@@ -11,6 +11,7 @@ mod files;
 #[cfg(feature = "cli")]
 mod hostile;
 mod hybrid;
+mod kafka;
 mod layering;
 mod memory;
 #[cfg(feature = "cli")]

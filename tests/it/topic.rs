@@ -159,6 +159,7 @@ impl Topic {
 
 /// Writes messages into a topic. What can't be delivered fails the test, at the latest in [`Self::flush`].
 pub(crate) struct Writer {
+    bootstrap: String,
     topic: String,
     producer: BaseProducer<Deliveries>,
 }
@@ -175,7 +176,8 @@ impl Writer {
         for (key, value) in settings {
             config.set(*key, *value);
         }
-        Self { topic: topic.to_owned(), producer: config.create_with_context(Deliveries::default()).unwrap() }
+        let producer = config.create_with_context(Deliveries::default()).unwrap();
+        Self { bootstrap: bootstrap.to_owned(), topic: topic.to_owned(), producer }
     }
 
     /// Hands one message over; [`Self::flush`] waits until the broker has it.
@@ -201,24 +203,42 @@ impl Writer {
         assert!(faults.is_empty(), "{}: {faults:?}", self.topic);
     }
 
-    /// Begins a transaction, sends the messages, and leaves it open. The writer needs a `transactional.id`.
+    /// Must be called once, before the first transaction. The writer needs a `transactional.id`.
+    pub(crate) fn init_transactions(&self) {
+        self.producer.init_transactions(PATIENCE).unwrap();
+    }
+
+    /// Begins a transaction with these messages, and leaves it open.
     pub(crate) fn begin(&self, messages: impl IntoIterator<Item = (i32, String)>) {
         self.producer.begin_transaction().unwrap();
         self.send_values(messages);
         self.flush();
     }
 
-    /// Must be called once before the first transaction.
-    pub(crate) fn init_transactions(&self) {
-        self.producer.init_transactions(PATIENCE).unwrap();
-    }
-
     pub(crate) fn commit(&self) {
         self.producer.commit_transaction(PATIENCE).unwrap();
+        self.wait_for_markers();
     }
 
     pub(crate) fn abort(&self) {
         self.producer.abort_transaction(PATIENCE).unwrap();
+        self.wait_for_markers();
+    }
+
+    /// A transaction is committed once its coordinator says so; the markers in the partitions come a little later,
+    /// and until then the last stable offset stands before the transaction.
+    fn wait_for_markers(&self) {
+        let uncommitted: BaseConsumer =
+            config(&self.bootstrap).set("isolation.level", "read_uncommitted").create().unwrap();
+        let committed = self.producer.client();
+        let metadata = committed.fetch_metadata(Some(&self.topic), PATIENCE).unwrap();
+        let began = Instant::now();
+        for partition in metadata.topics()[0].partitions() {
+            let end_of_all = || uncommitted.fetch_watermarks(&self.topic, partition.id(), PATIENCE).unwrap().1;
+            while committed.fetch_watermarks(&self.topic, partition.id(), PATIENCE).unwrap().1 < end_of_all() {
+                assert!(began.elapsed() < PATIENCE, "{}: no transaction marker", self.topic);
+            }
+        }
     }
 }
 

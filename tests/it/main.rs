@@ -2,6 +2,8 @@
 #![cfg(feature = "testing")]
 #![expect(clippy::unwrap_used, reason = "tests say what went wrong by panicking")]
 
+#[cfg(all(feature = "kafka", feature = "cli"))]
+mod broker;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
@@ -19,3 +21,5 @@ mod process;
 #[cfg(feature = "cli")]
 mod readme;
 mod rules;
+#[cfg(all(feature = "kafka", feature = "cli"))]
+mod topic;

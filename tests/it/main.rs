@@ -14,6 +14,8 @@ mod files;
 mod hostile;
 mod hybrid;
 mod kafka;
+#[cfg(feature = "kafka")]
+mod kafka_sink;
 mod layering;
 mod memory;
 #[cfg(feature = "cli")]

@@ -11,6 +11,8 @@ mod files;
 #[cfg(feature = "cli")]
 mod hostile;
 mod hybrid;
+#[cfg(all(feature = "cli", feature = "kafka"))]
+mod kafka_cli;
 mod layering;
 mod memory;
 #[cfg(feature = "cli")]

@@ -105,6 +105,12 @@ pub struct OrderedSender<T> {
     queue: mpsc::Sender<Slot<T>>,
 }
 
+impl<T> Clone for OrderedSender<T> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone() }
+    }
+}
+
 impl<T> fmt::Debug for OrderedSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OrderedSender")
@@ -126,6 +132,11 @@ impl<T: Send + 'static> OrderedSender<T> {
     /// [`Closed`] if nobody receives any more.
     pub fn submit_blocking(&self, result: BoxFuture<'static, Result<T>>, permit: Option<Permit>) -> Result<(), Closed> {
         self.queue.blocking_send(Slot { result, permit }).map_err(|_| Closed)
+    }
+
+    /// Says whether nobody receives any more.
+    pub fn is_closed(&self) -> bool {
+        self.queue.is_closed()
     }
 
     /// Returns when nobody receives any more.

@@ -13,7 +13,6 @@ mod decoding;
 
 use std::thread;
 
-use futures::{StreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -23,8 +22,8 @@ pub(super) use self::decoding::{bom_bytes, check_encoding};
 use super::FileSource;
 use super::plan::Plan;
 use crate::error::{Error, Result};
-use crate::ordered::{OrderedReceiver, Task, ordered, worker_error};
-use crate::source::{ReadRequest, SourceBatch, SourceStream};
+use crate::ordered::{Task, ordered, worker_error};
+use crate::source::{Decoded, ReadRequest, SourceStream, items};
 
 /// Bytes of text that are decoded as one job. Long enough that the costs of a job vanish, short enough that
 /// some fit every cache and the smallest budget.
@@ -47,56 +46,13 @@ pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Res
         .name("segue-cut".into())
         .spawn(move || cutter.run(pieces))
         .map_err(|e| Error::Worker { message: format!("no thread to cut on: {e}") })?;
-    Ok(items(receiver, fetcher, handle, batch_rows))
-}
-
-/// The items one by one; a chunk's permit is held until its last item is taken.
-fn items(
-    receiver: OrderedReceiver<Decoded>,
-    fetcher: Task<()>,
-    cutter: thread::JoinHandle<()>,
-    batch_rows: usize,
-) -> SourceStream {
-    let batches = receiver.flat_map(move |held| match held {
-        Err(e) => stream::iter([Err(e)]).boxed(),
-        Ok(held) => {
-            let Decoded { item, fault } = held.value;
-            // Cut one by one as they are taken: a batch has costs of its own, however few its rows.
-            let items = stream::unfold((item, held.permit), move |(item, permit)| {
-                let next = item.map(|item| match item.num_rows() > batch_rows {
-                    true => {
-                        let (first, rest) = item.split_at(batch_rows);
-                        (Ok(first), (Some(rest), permit))
-                    }
-                    false => (Ok(item), (None, None)),
-                });
-                futures::future::ready(next)
-            });
-            items.chain(stream::iter(fault.map(Err))).boxed()
-        }
-    });
     // A cutter that ended in a panic has closed the window without an error: that must not look like the end.
     // Its end of the window is closed, so it is about to end, and joining it waits for nothing.
-    let mut workers = Some((fetcher, cutter));
-    let end = stream::poll_fn(move |_| {
-        let panicked = workers.take().and_then(|(_, cutter)| cutter.join().err());
-        std::task::Poll::Ready(panicked.map(|payload| Err(worker_error(payload.as_ref()))))
-    });
-    let mut failed = false;
-    batches
-        .chain(end)
-        .take_while(move |item| {
-            let go_on = !failed;
-            failed |= item.is_err();
-            futures::future::ready(go_on)
-        })
-        .boxed()
-}
-
-/// The rows of one chunk, and the bad record behind them, with which reading ends.
-struct Decoded {
-    item: Option<SourceBatch>,
-    fault: Option<Error>,
+    let end = move || {
+        let _ = &fetcher;
+        handle.join().err().map(|payload| worker_error(payload.as_ref()))
+    };
+    Ok(items(receiver, batch_rows, end))
 }
 
 /// Bytes that are fetched, and cut, at once: what a budget of `limit_bytes` can have several of.

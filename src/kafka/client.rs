@@ -9,6 +9,7 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::KafkaError;
 
+use super::QueueLimits;
 use crate::error::{Error, Result};
 
 /// Settings that reading relies on; with another value messages would be lost or repeated.
@@ -133,6 +134,33 @@ impl ClientSettings {
     }
 }
 
+impl ClientSettings {
+    /// What a client that reads is made with.
+    pub(crate) fn reading_config(&self, limits: &QueueLimits) -> ClientConfig {
+        let mut config = self.config();
+        // Without a group nobody but us decides where to read, and no coordinator is asked.
+        config.remove("group.id");
+        config.set("enable.auto.commit", "false");
+        config.set("enable.auto.offset.store", "false");
+        // An offset that is gone is an error, never a silent jump.
+        config.set("auto.offset.reset", "error");
+        config.set("enable.partition.eof", "true");
+        for (key, value) in [
+            ("check.crcs", "true".to_owned()),
+            ("queued.min.messages", limits.messages.to_string()),
+            ("queued.max.messages.kbytes", (limits.payload_bytes >> 10).to_string()),
+            ("fetch.max.bytes", limits.fetch_bytes.to_string()),
+            // A partition whose queue was full would wait a second by default.
+            ("fetch.queue.backoff.ms", "10".to_owned()),
+        ] {
+            if self.get(key).is_none() {
+                config.set(key, value);
+            }
+        }
+        config
+    }
+}
+
 /// Hears what a client has to say: log lines go into the log, and the last error is kept to explain a timeout.
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
@@ -158,8 +186,12 @@ impl ClientContext for Listener {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        use rdkafka::types::RDKafkaErrorCode::{Authentication, Fatal, SaslAuthenticationFailed};
+        use rdkafka::types::RDKafkaErrorCode::{AllBrokersDown, Authentication, Fatal, SaslAuthenticationFailed};
         tracing::debug!("librdkafka: {error}: {reason}");
+        // That all are down says less than why the last of them is.
+        if let KafkaError::Global(AllBrokersDown) = error {
+            return;
+        }
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
         if let KafkaError::Global(Authentication | Fatal | SaslAuthenticationFailed) = error {
             *self.fatal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

@@ -11,8 +11,14 @@
 //! and compacted offsets move positions without rows.
 
 mod address;
-mod client;
+pub(crate) mod client;
+mod consumer;
+mod decoding;
+mod lookup;
+mod micro_batch;
 mod offsets;
+mod queue;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,19 +26,27 @@ use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use rdkafka::consumer::BaseConsumer;
+use tracing::warn;
 
 pub use self::address::KafkaAddress;
-use self::client::ClientSettings;
+use self::client::{ClientSettings, Listener};
+use self::consumer::{Consumer, PartitionState};
+use self::decoding::Decoding;
+use self::micro_batch::Limits;
 pub use self::offsets::{PartitionOffsets, StartOffsets, StopOffsets};
-use crate::checkpoint::SourceState;
+use self::queue::BatchQueue;
+use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
 use crate::error::{Error, Result};
 #[cfg(feature = "csv")]
 use crate::format::CsvOptions;
 #[cfg(feature = "json")]
 use crate::format::JsonOptions;
 use crate::format::{Format, TextOptions};
+use crate::ordered::ordered;
 use crate::schema::Mapping;
-use crate::source::{Boundedness, History, ReadRequest, Source, SourceStream};
+use crate::source::{Boundedness, History, ReadRequest, Source, SourceStream, items};
 
 /// The connector's name.
 const CONNECTOR: &str = "kafka";
@@ -281,13 +295,125 @@ impl Source for KafkaSource {
 
     fn resolve<'a>(
         &'a self,
-        _stored: Option<SourceState>,
+        stored: Option<SourceState>,
         _history: Option<&'a History>,
     ) -> BoxFuture<'a, Result<SourceState>> {
-        Box::pin(async { Err(Error::Unsupported("kafka sources are not in this version".into())) })
+        let source = self.clone();
+        async move {
+            // librdkafka's calls block.
+            let looked_up = tokio::task::spawn_blocking(move || state::resolve(&source, stored));
+            looked_up.await.unwrap_or_else(|e| Err(Error::Worker { message: format!("looking offsets up: {e}") }))
+        }
+        .boxed()
     }
 
-    fn open(&self, _state: &SourceState, _request: ReadRequest) -> Result<SourceStream> {
-        Err(Error::Unsupported("kafka sources are not in this version".into()))
+    fn open(&self, state: &SourceState, request: ReadRequest) -> Result<SourceStream> {
+        let Splits::SideBySide(splits) = &state.splits else {
+            return Err(Error::Chain(format!("source {} reads partitions side by side", self.name)));
+        };
+        let states: Vec<SplitState> = splits.values().filter(|split| !split.done).cloned().collect();
+        if states.is_empty() {
+            return Ok(stream::empty().boxed());
+        }
+        let partitions = states.iter().map(|split| self.partition(&split.id)).collect::<Result<Arc<[Partition]>>>()?;
+        let decoding = Decoding::try_new(self, Arc::clone(&partitions), &request)?;
+        if !decoding.missing().is_empty() {
+            warn!("{}: messages have no column {}; null there", self.name, decoding.missing().join(", "));
+        }
+        let queued = QueueLimits::new(request.budget.limit_bytes());
+        let failed = |e| Error::Kafka {
+            place: self.settings.bootstrap_servers().to_owned(),
+            action: "begin to read from there",
+            source: Box::new(e),
+        };
+        let consumer: BaseConsumer<Listener> =
+            self.settings.reading_config(&queued).create_with_context(Listener::default()).map_err(failed)?;
+        let queue = BatchQueue::try_new(Arc::new(consumer), &self.topics).map_err(failed)?;
+        let may_skip = self.start == StartOffsets::Earliest;
+        let (sender, receiver) = ordered(2 * request.pool.num_threads() + 2);
+        let consumer = Consumer {
+            queue,
+            partitions,
+            states: states.into_iter().map(|split| PartitionState::new(split, may_skip)).collect(),
+            decoding: Arc::new(decoding),
+            limits: Limits {
+                rows: request.batch_rows.min(MICRO_BATCH_ROWS),
+                bytes: MICRO_BATCH_BYTES.min(request.budget.limit_bytes() / 16),
+                linger: self.linger,
+            },
+            is_cut_off: false,
+            _queued: request.budget.lane().try_acquire(queued.held_bytes),
+            budget: request.budget,
+            pool: request.pool,
+            sender,
+        };
+        consumer.spawn()?;
+        Ok(items(receiver, request.batch_rows, || None))
+    }
+}
+
+/// Rows of a micro-batch, at most.
+const MICRO_BATCH_ROWS: usize = 8192;
+
+/// Bytes of a micro-batch's values after which it is cut.
+const MICRO_BATCH_BYTES: usize = 1 << 20;
+
+/// The key of a partition's end in its split's identity: what lag is counted to.
+const END: &str = "end";
+
+/// The key of a log's first offset there, for plans.
+const LOG_START: &str = "log_start";
+
+/// A partition as messages and errors name it.
+#[derive(Clone, Debug)]
+struct Partition {
+    split: SplitId,
+    /// The index of its topic among the source's.
+    topic: usize,
+    topic_name: Arc<str>,
+    id: i32,
+}
+
+impl KafkaSource {
+    /// The partition that a split's name stands for.
+    fn partition(&self, split: &SplitId) -> Result<Partition> {
+        let found = split.as_str().rsplit_once('/').and_then(|(name, id)| {
+            let topic = self.topics.iter().position(|topic| topic == name)?;
+            Some(Partition { split: split.clone(), topic, topic_name: name.into(), id: id.parse().ok()? })
+        });
+        found.ok_or_else(|| Error::UnexpectedSplit {
+            split: split.to_string(),
+            reason: format!("it is no partition of {}", self.topics.join(", ")),
+        })
+    }
+}
+
+/// What librdkafka may hold of messages that nobody took yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueLimits {
+    /// Messages; a queued one costs about 300 bytes besides its payload.
+    messages: usize,
+    /// Payload, which is all that librdkafka counts.
+    payload_bytes: usize,
+    /// What one fetch brings at most; one in flight comes on top of the others.
+    fetch_bytes: usize,
+    /// All of it together, for the budget.
+    held_bytes: usize,
+}
+
+impl QueueLimits {
+    /// Takes half of what may be buffered: as much again is being decoded, or waits to be taken.
+    fn new(limit_bytes: usize) -> Self {
+        const MESSAGE_BYTES: usize = 300;
+        /// librdkafka doesn't take less for a fetch than for a message.
+        const MIN_FETCH_BYTES: usize = 1 << 20;
+        const MAX_FETCH_BYTES: usize = 10 << 20;
+        let held_bytes = limit_bytes / 2;
+        Self {
+            messages: (held_bytes / 2 / MESSAGE_BYTES).clamp(1000, 10_000_000),
+            payload_bytes: (held_bytes / 4).max(64 << 10),
+            fetch_bytes: (held_bytes / 16).clamp(MIN_FETCH_BYTES, MAX_FETCH_BYTES),
+            held_bytes,
+        }
     }
 }

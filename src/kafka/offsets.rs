@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// An offset for each partition of a topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

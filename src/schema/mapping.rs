@@ -68,6 +68,14 @@ impl Mapping {
         }
     }
 
+    /// How a column is decoded: one with a default may be null until the default is put in its place.
+    pub(crate) fn decoded_field(&self, field: &FieldRef) -> FieldRef {
+        match self.columns.get(field.name()) {
+            Some(rule) if rule.default.is_some() => Arc::new(field.as_ref().clone().with_nullable(true)),
+            _ => Arc::clone(field),
+        }
+    }
+
     /// The options that give these rules, for the checkpoint.
     pub fn to_options(&self) -> BTreeMap<String, String> {
         let mut options = BTreeMap::new();

@@ -23,6 +23,7 @@
 //! | *schema* | every batch has exactly the requested schema, projected |
 
 mod datagen;
+mod decoded;
 mod fitter;
 mod memory;
 
@@ -36,6 +37,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 pub use datagen::{DatagenSource, DatagenSourceBuilder, FieldKind};
+pub(crate) use decoded::{Decoded, items};
 pub use fitter::Fitter;
 pub use memory::{MemorySource, MemorySourceBuilder};
 

@@ -2,6 +2,8 @@
 #![cfg(feature = "testing")]
 #![expect(clippy::unwrap_used, reason = "tests say what went wrong by panicking")]
 
+#[cfg(all(feature = "kafka", feature = "cli"))]
+mod broker;
 #[cfg(feature = "cli")]
 mod cli;
 mod common;
@@ -11,6 +13,7 @@ mod files;
 #[cfg(feature = "cli")]
 mod hostile;
 mod hybrid;
+mod kafka;
 #[cfg(all(feature = "cli", feature = "kafka"))]
 mod kafka_cli;
 mod layering;
@@ -20,3 +23,5 @@ mod process;
 #[cfg(feature = "cli")]
 mod readme;
 mod rules;
+#[cfg(all(feature = "kafka", feature = "cli"))]
+mod topic;

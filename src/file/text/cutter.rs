@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::ahead::{Fetched, StoredPieces, StoredRead};
 use super::decoding::{Decodings, FileContext, check_encoding, decode_up_to_fault, located, no_header};
-use super::{CHUNK_BYTES, Decoded, piece_bytes};
+use super::{CHUNK_BYTES, piece_bytes};
 use crate::checkpoint::Advance;
 use crate::error::{Error, Result};
 use crate::file::FileSource;
@@ -20,7 +20,7 @@ use crate::file::plan::{Compression, PlannedFile, compression_of};
 use crate::format::csv::CsvCutter;
 use crate::format::{Format, LineCutter, RecordCutter};
 use crate::ordered::OrderedSender;
-use crate::source::{ReadRequest, SourceBatch};
+use crate::source::{Decoded, ReadRequest, SourceBatch};
 
 /// Decoded bytes per 100 bytes of text before any were seen: short numbers in wide columns.
 const FIRST_DECODED_PERCENT: usize = 400;

@@ -87,7 +87,7 @@ impl Decodings {
     fn json_decoding(&self, file: &ListedFile) -> Result<Decoding> {
         let mut columns: Vec<(String, FieldRef)> = Vec::new();
         let fit = self.fit(file, |name, field| {
-            columns.push((name.to_owned(), self.decoded_field(field)));
+            columns.push((name.to_owned(), self.source.mapping.decoded_field(field)));
             Ok(Some((columns.len() - 1, field.data_type().clone())))
         })?;
         let plan = JsonPlan::try_new(columns, &self.source.options.json)?;
@@ -156,7 +156,7 @@ impl Decodings {
                 }
             };
             let Some(index) = index else { return Ok(None) };
-            columns.push(CsvColumn { index, field: self.decoded_field(field) });
+            columns.push(CsvColumn { index, field: self.source.mapping.decoded_field(field) });
             Ok(Some((columns.len() - 1, field.data_type().clone())))
         })?;
         let num_fields = match &header {
@@ -178,14 +178,6 @@ impl Decodings {
         let fit = Fit::try_new(&target, find)?;
         self.source.warn_of_missing(&file.url, fit.missing());
         Ok(fit)
-    }
-
-    /// A column with a default may be null until the default is put in its place.
-    fn decoded_field(&self, field: &FieldRef) -> FieldRef {
-        match self.source.mapping.columns.get(field.name()) {
-            Some(rule) if rule.default.is_some() => Arc::new(field.as_ref().clone().with_nullable(true)),
-            _ => Arc::clone(field),
-        }
     }
 }
 

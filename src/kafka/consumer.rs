@@ -1,0 +1,451 @@
+//! The polling thread: takes messages, keeps positions, cuts micro-batches, and hands them to the pool.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use rdkafka::consumer::Consumer as _;
+use rdkafka::types::RDKafkaErrorCode;
+use tracing::warn;
+
+use super::decoding::Decoding;
+use super::lookup::Lookup;
+use super::micro_batch::{EntryKind, Limits, MicroBatch};
+use super::queue::{BatchQueue, Event};
+use super::{END, Partition};
+use crate::budget::{Budget, Permit};
+use crate::checkpoint::SplitState;
+use crate::error::{Error, Result};
+use crate::ordered::{Closed, DecodePool, OrderedSender, worker_error};
+use crate::source::Decoded;
+
+/// How long the thread sleeps at most: so soon it sees that nobody reads any more, and serves what the client
+/// has to say.
+const NAP: Duration = Duration::from_millis(50);
+
+/// How often ends of partitions are looked at, to tell the lag.
+const END_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After so long without a move below its stop, a partition is said to wait for an open transaction.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Messages that are taken by one call, at most: enough that the call's own cost vanishes.
+const MAX_TAKEN: usize = 512;
+
+/// Bytes that a row of a micro-batch takes besides its value: entry, position, and short columns.
+const ROW_BYTES: usize = 64;
+
+/// Decoded bytes and the value's own, for each byte of a value.
+const VALUE_FACTOR: usize = 4;
+
+/// What the thread works with.
+pub(super) struct Consumer {
+    pub(super) queue: BatchQueue,
+    pub(super) partitions: Arc<[Partition]>,
+    pub(super) states: Vec<PartitionState>,
+    pub(super) decoding: Arc<Decoding>,
+    pub(super) limits: Limits,
+    pub(super) budget: Budget,
+    pub(super) pool: DecodePool,
+    pub(super) sender: OrderedSender<Decoded>,
+    /// Whether it was said that no broker can be reached.
+    pub(super) is_cut_off: bool,
+    /// Held for what librdkafka queues.
+    pub(super) _queued: Option<Permit>,
+}
+
+/// Where a partition stands.
+#[derive(Debug)]
+pub(super) struct PartitionState {
+    pub(super) state: SplitState,
+    /// Whether the log's new start may be gone on from, when the position is gone and nothing was read yet.
+    pub(super) may_skip: bool,
+    /// Whether everything that there was has been taken, as far as is known.
+    at_end: bool,
+    /// Whether the end has changed since it was told.
+    end_changed: bool,
+    moved: Instant,
+    warned: bool,
+}
+
+/// Why the thread ends before its partitions do.
+enum Stop {
+    /// Nobody reads any more.
+    Closed,
+    Failed(Error),
+}
+
+impl From<Closed> for Stop {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl PartitionState {
+    pub(super) fn new(state: SplitState, may_skip: bool) -> Self {
+        Self { state, may_skip, at_end: false, end_changed: false, moved: Instant::now(), warned: false }
+    }
+
+    fn end(&self) -> u64 {
+        self.state.identity.other.get(END).and_then(serde_json::Value::as_u64).unwrap_or(0)
+    }
+
+    fn set_end(&mut self, end: u64) {
+        if end != self.end() {
+            self.state.identity.other.insert(END.into(), end.into());
+            self.end_changed = true;
+        }
+    }
+
+    fn move_to(&mut self, position: u64, now: Instant) {
+        self.state.position = position;
+        self.moved = now;
+    }
+
+    fn is_stop_reached(&self) -> bool {
+        self.state.stop.is_some_and(|stop| self.state.position >= stop)
+    }
+}
+
+impl Consumer {
+    /// Starts the thread. It ends by itself when every partition is done, or nobody reads any more.
+    pub(super) fn spawn(self) -> Result<()> {
+        let mut consumer = self;
+        let run = move || {
+            let error = match catch_unwind(AssertUnwindSafe(|| consumer.run())) {
+                Ok(Ok(()) | Err(Stop::Closed)) => None,
+                Ok(Err(Stop::Failed(error))) => Some(error),
+                Err(payload) => Some(worker_error(payload.as_ref())),
+            };
+            let Self { sender, queue, .. } = consumer;
+            if let Some(error) = error {
+                // Nobody to tell it to is the end as well.
+                let _ = wait_while(sender.submit(async { Err(error) }.boxed(), None), || true);
+            }
+            // The reader goes on before the client has said goodbye to its brokers.
+            drop(sender);
+            drop(queue);
+        };
+        let handle = thread::Builder::new()
+            .name("segue-kafka".into())
+            .spawn(run)
+            .map_err(|e| Error::Worker { message: format!("no thread to poll Kafka on: {e}") })?;
+        drop(handle);
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<(), Stop> {
+        for (index, partition) in self.partitions.iter().enumerate() {
+            self.queue
+                .start(partition.topic, partition.id, self.states[index].state.position)
+                .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
+        }
+        let index = partition_index(&self.partitions);
+        let mut batch = MicroBatch::new(self.decoding.wanted(), None);
+        // Small first: a partition of large messages must not fill the memory with its first batch.
+        let mut chunk = 16;
+        let (mut served, mut looked) = (Instant::now(), Instant::now());
+        loop {
+            let now = Instant::now();
+            if served + NAP <= now || batch.is_empty() {
+                served = now;
+                self.serve()?;
+                if self.sender.is_closed() {
+                    return Err(Stop::Closed);
+                }
+            }
+            if looked + END_INTERVAL <= now {
+                looked = now;
+                self.look_at_ends(now);
+            }
+            let wait = batch.wait(&self.limits, now);
+            if wait == Some(Duration::ZERO) {
+                let (entries, bytes) = (batch.len(), batch.value_bytes());
+                chunk = (self.limits.bytes * batch.num_rows() / bytes.max(1)).clamp(1, MAX_TAKEN);
+                self.submit(batch)?;
+                batch = MicroBatch::new(self.decoding.wanted(), Some((entries, bytes)));
+                if self.states.iter().all(|partition| partition.state.done) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let room = self.limits.rows.saturating_sub(batch.len()).clamp(1, chunk);
+            let mut taken = self.take(room, Duration::ZERO, &index, &mut batch)?;
+            if taken == 0 {
+                // One at a time wakes as soon as there is something; asking for more would wait for all of it.
+                taken = self.take(1, wait.unwrap_or(NAP).min(NAP), &index, &mut batch)?;
+            }
+            if taken > 0 && self.states.iter().all(|partition| partition.state.done) {
+                self.submit(batch)?;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes up to `max` messages and events into `batch`.
+    fn take(
+        &mut self,
+        max: usize,
+        timeout: Duration,
+        index: &BTreeMap<(usize, i32), u32>,
+        batch: &mut MicroBatch,
+    ) -> Result<usize, Stop> {
+        let (states, partitions) = (&mut self.states, &self.partitions);
+        let (mut failed, mut out_of_range, mut stopped) = (None, Vec::new(), Vec::new());
+        // Not known before the wait is over; one look at the clock serves all that is taken.
+        let mut now = None;
+        let taken = self.queue.take(max, timeout, |event| {
+            let now = *now.get_or_insert_with(Instant::now);
+            let (topic, partition) = match &event {
+                Event::Message(message) => (message.topic, message.partition()),
+                Event::End { topic, partition, .. } | Event::Failed { topic, partition, .. } => (*topic, *partition),
+            };
+            let Some(&which) = index.get(&(topic, partition)) else { return };
+            let state = &mut states[which as usize];
+            if state.state.done {
+                return;
+            }
+            let from = state.state.position;
+            match event {
+                Event::Message(message) => {
+                    let offset = message.offset();
+                    // What a new leader sends again has been taken already.
+                    if offset < from {
+                        return;
+                    }
+                    state.at_end = false;
+                    if let Some(stop) = state.state.stop.filter(|stop| offset >= *stop) {
+                        state.move_to(stop, now);
+                    } else {
+                        state.move_to(offset + 1, now);
+                        match message.value() {
+                            Some(value) => batch.push_row(which, from, &message, value, now),
+                            None => batch.push(which, from, EntryKind::Skip, offset + 1, now),
+                        }
+                    }
+                }
+                Event::End { offset, .. } => {
+                    state.at_end = true;
+                    state.set_end(offset);
+                    let end = state.state.stop.map_or(offset, |stop| stop.min(offset));
+                    if end > from {
+                        state.move_to(end, now);
+                        batch.push(which, from, EntryKind::Skip, end, now);
+                    }
+                }
+                Event::Failed { code: RDKafkaErrorCode::AutoOffsetReset, .. } => out_of_range.push(which),
+                Event::Failed { code, reason, .. } => {
+                    if is_passing(code) {
+                        tracing::debug!("{}: {reason}", partitions[which as usize].split);
+                    } else {
+                        let place = partitions[which as usize].split.to_string();
+                        failed.get_or_insert(Error::Kafka { place, action: "read it", source: reason.into() });
+                    }
+                }
+            }
+            if state.is_stop_reached() {
+                state.state.done = true;
+                batch.push(which, from, EntryKind::Done, state.state.position, now);
+                stopped.push(which);
+            }
+        });
+        self.is_cut_off &= taken == 0;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        for which in out_of_range {
+            self.out_of_range(which, batch)?;
+        }
+        for which in stopped {
+            let partition = &self.partitions[which as usize];
+            self.queue
+                .stop(partition.topic, partition.id)
+                .map_err(|e| kafka(partition.split.as_str(), "end reading it", e))?;
+        }
+        Ok(taken)
+    }
+
+    /// The log no longer has a position: an error, unless nothing was read yet of a plain earliest start.
+    fn out_of_range(&mut self, which: u32, batch: &mut MicroBatch) -> Result<(), Stop> {
+        let (partition, state) = (&self.partitions[which as usize], &mut self.states[which as usize]);
+        let split = partition.split.as_str();
+        let wanted = state.state.position;
+        let available = Lookup::log_of(self.queue.consumer(), &partition.topic_name, partition.id)
+            .map_err(|e| kafka(split, "look its offsets up", e))?;
+        let nothing_read = wanted == state.state.start;
+        if !(state.may_skip && nothing_read && wanted < available.start) {
+            return Err(Error::OffsetOutOfRange { split: split.to_owned(), wanted, available }.into());
+        }
+        warn_of_loss(split, wanted, available.start);
+        self.queue.stop(partition.topic, partition.id).map_err(|e| kafka(split, "end reading it", e))?;
+        self.queue
+            .start(partition.topic, partition.id, available.start)
+            .map_err(|e| kafka(split, "begin to read it", e))?;
+        let now = Instant::now();
+        state.move_to(available.start, now);
+        batch.push(which, wanted, EntryKind::Skip, available.start, now);
+        Ok(())
+    }
+
+    /// Serves errors and statistics of the client.
+    fn serve(&mut self) -> Result<(), Error> {
+        let listener = Arc::clone(self.queue.consumer().client().context());
+        // The listener hears what there is; a message can't come here, since partitions have a queue of their own.
+        while let Some(event) = self.queue.consumer().poll(Duration::ZERO) {
+            let code = event.err().and_then(|error| error.rdkafka_error_code());
+            if code == Some(RDKafkaErrorCode::AllBrokersDown) && !self.is_cut_off {
+                self.is_cut_off = true;
+                let reason = listener.last_error().unwrap_or_default();
+                warn!("no broker can be reached any more, and it is tried again and again: {reason}");
+            }
+        }
+        match listener.take_fatal() {
+            None => Ok(()),
+            Some(error) => {
+                let place = self.partitions.first().map_or_else(String::new, |partition| partition.split.to_string());
+                let reason = listener.last_error().unwrap_or_else(|| error.to_string());
+                Err(Error::Kafka { place, action: "read it", source: reason.into() })
+            }
+        }
+    }
+
+    /// Notes the ends of partitions, and warns of one that can't reach its stop.
+    fn look_at_ends(&mut self, now: Instant) {
+        for (partition, state) in self.partitions.iter().zip(&mut self.states) {
+            // At its end the event has said more exactly what the end is.
+            if !state.at_end
+                && let Some(end) = self.queue.high_watermark(partition.topic, partition.id)
+            {
+                state.set_end(end.max(state.state.position));
+            }
+            let Some(stop) = state.state.stop.filter(|_| !state.state.done && state.at_end && !state.warned) else {
+                continue;
+            };
+            if state.moved + STUCK_AFTER <= now {
+                state.warned = true;
+                warn!(
+                    "{}: at offset {}, waiting for offset {stop}: a transaction is open, or nothing is written",
+                    partition.split, state.state.position
+                );
+            }
+        }
+    }
+
+    /// Hands a micro-batch to the pool, when the budget allows it and the window has a place.
+    fn submit(&mut self, batch: MicroBatch) -> Result<(), Stop> {
+        let changed = self.changed();
+        let bytes = batch.value_bytes() * VALUE_FACTOR + batch.len() * ROW_BYTES;
+        let budget = self.budget.clone();
+        let permit = self.wait(budget.acquire(bytes))?;
+        let decoding = Arc::clone(&self.decoding);
+        let job = self.pool.spawn(move || {
+            let mut decoded = decoding.decode(&batch)?;
+            decoded.item = decoded.item.map(|item| item.with_changed(changed));
+            Ok(decoded)
+        });
+        let sender = self.sender.clone();
+        self.wait(async move { sender.submit(job, Some(permit)).await })??;
+        Ok(())
+    }
+
+    /// The ends that aren't told yet, as states of their splits.
+    fn changed(&mut self) -> Vec<SplitState> {
+        let changed = self
+            .states
+            .iter_mut()
+            .filter_map(|partition| std::mem::take(&mut partition.end_changed).then(|| partition.state.clone()));
+        changed.collect()
+    }
+
+    /// Waits for `work`, serving the client meanwhile.
+    fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        let mut failed = None;
+        let mut closed = false;
+        let done = wait_while(work, || {
+            failed = self.serve().err();
+            closed = self.sender.is_closed();
+            failed.is_none() && !closed
+        });
+        match (done, failed) {
+            (_, Some(error)) => Err(error.into()),
+            (Some(value), None) => Ok(value),
+            (None, None) => Err(Stop::Closed),
+        }
+    }
+}
+
+/// The index of each partition, by topic and number.
+fn partition_index(partitions: &[Partition]) -> BTreeMap<(usize, i32), u32> {
+    partitions.iter().zip(0..).map(|(partition, index)| ((partition.topic, partition.id), index)).collect()
+}
+
+/// Says that a plain earliest start goes on from the log's new beginning.
+pub(super) fn warn_of_loss(split: &str, wanted: u64, available: u64) {
+    warn!(
+        "{split}: the log begins at offset {available} now: {} offsets from {wanted} on are gone, and nothing of them was read",
+        available - wanted
+    );
+}
+
+/// Whether librdkafka goes on by itself after such an error of a partition.
+fn is_passing(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{
+        AllBrokersDown, BrokerTransportFailure, FencedLeaderEpoch, LeaderNotAvailable, NotLeaderForPartition,
+        OffsetNotAvailable, OperationTimedOut, ReplicaNotAvailable, RequestTimedOut, Resolve, UnknownLeaderEpoch,
+    };
+    matches!(
+        code,
+        AllBrokersDown
+            | BrokerTransportFailure
+            | FencedLeaderEpoch
+            | LeaderNotAvailable
+            | NotLeaderForPartition
+            | OffsetNotAvailable
+            | OperationTimedOut
+            | ReplicaNotAvailable
+            | RequestTimedOut
+            | Resolve
+            | UnknownLeaderEpoch
+    )
+}
+
+fn kafka(place: &str, action: &'static str, error: rdkafka::error::KafkaError) -> Error {
+    Error::Kafka { place: place.to_owned(), action, source: Box::new(error) }
+}
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Drives a future on this thread, which needs no runtime, until `go_on`, asked now and then, says no.
+fn wait_while<T>(work: impl Future<Output = T>, mut go_on: impl FnMut() -> bool) -> Option<T> {
+    let mut work = pin!(work);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(value) = work.as_mut().poll(&mut context) {
+            return Some(value);
+        }
+        thread::park_timeout(NAP);
+        if !go_on() {
+            return None;
+        }
+    }
+}

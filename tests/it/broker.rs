@@ -1,0 +1,43 @@
+//! A real Kafka, which `tests/broker/run` starts: what the mock cluster can't do, and the whole at once.
+
+use crate::topic::{Topic, check_topic};
+
+/// Where the broker is.
+fn bootstrap() -> String {
+    std::env::var("SEGUE_TEST_BROKER").expect("these tests want a broker: tests/broker/run cargo test …")
+}
+
+#[tokio::test]
+#[ignore = "needs a real Kafka: tests/broker/run"]
+async fn what_is_written_is_read_back() {
+    check_topic(&Topic::create(&bootstrap(), "written", 3).await);
+}
+
+#[tokio::test]
+#[ignore = "needs a real Kafka: tests/broker/run"]
+async fn only_what_is_committed_counts_and_markers_take_offsets() {
+    let topic = Topic::create(&bootstrap(), "transactions", 1).await;
+    let writer = topic.writer(&[("transactional.id", topic.name())]);
+    writer.init_transactions();
+    writer.begin([(0, "committed".to_owned())]);
+    writer.commit();
+    writer.begin([(0, "aborted".to_owned())]);
+    writer.abort();
+    assert_eq!(topic.end_offsets(), [4]);
+    writer.begin([(0, "open".to_owned())]);
+    assert_eq!(topic.end_offsets(), [4]);
+    let values = |topic: &Topic| -> Vec<_> { topic.read_back()[&0].iter().filter_map(|m| m.value.clone()).collect() };
+    assert_eq!(values(&topic), ["committed"]);
+    writer.commit();
+    assert_eq!(topic.end_offsets(), [6]);
+    assert_eq!(values(&topic), ["committed", "open"]);
+}
+
+#[tokio::test]
+#[ignore = "needs a real Kafka: tests/broker/run"]
+async fn forgotten_messages_move_the_start_of_the_log() {
+    let topic = Topic::create(&bootstrap(), "forgotten", 1).await;
+    topic.produce_values((0..10).map(|id| (0, id.to_string())));
+    topic.delete_before(&[(0, 4)]).await;
+    assert_eq!(topic.read_back()[&0].iter().map(|message| message.offset).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
+}

@@ -54,6 +54,8 @@ pub(super) struct Consumer {
     pub(super) budget: Budget,
     pub(super) pool: DecodePool,
     pub(super) sender: OrderedSender<Decoded>,
+    /// Whether it was said that no broker can be reached.
+    pub(super) is_cut_off: bool,
     /// Held for what librdkafka queues.
     pub(super) _queued: Option<Permit>,
 }
@@ -259,6 +261,7 @@ impl Consumer {
                 stopped.push(which);
             }
         });
+        self.is_cut_off &= taken == 0;
         if let Some(error) = failed {
             return Err(error.into());
         }
@@ -297,14 +300,17 @@ impl Consumer {
     }
 
     /// Serves errors and statistics of the client.
-    fn serve(&self) -> Result<(), Error> {
+    fn serve(&mut self) -> Result<(), Error> {
+        let listener = Arc::clone(self.queue.consumer().client().context());
         // The listener hears what there is; a message can't come here, since partitions have a queue of their own.
         while let Some(event) = self.queue.consumer().poll(Duration::ZERO) {
-            if let Err(error) = event {
-                tracing::debug!("kafka: {error}");
+            let code = event.err().and_then(|error| error.rdkafka_error_code());
+            if code == Some(RDKafkaErrorCode::AllBrokersDown) && !self.is_cut_off {
+                self.is_cut_off = true;
+                let reason = listener.last_error().unwrap_or_default();
+                warn!("no broker can be reached any more, and it is tried again and again: {reason}");
             }
         }
-        let listener = self.queue.consumer().client().context();
         match listener.take_fatal() {
             None => Ok(()),
             Some(error) => {
@@ -341,7 +347,8 @@ impl Consumer {
     fn submit(&mut self, batch: MicroBatch) -> Result<(), Stop> {
         let changed = self.changed();
         let bytes = batch.value_bytes() * VALUE_FACTOR + batch.len() * ROW_BYTES;
-        let permit = self.wait(self.budget.acquire(bytes))?;
+        let budget = self.budget.clone();
+        let permit = self.wait(budget.acquire(bytes))?;
         let decoding = Arc::clone(&self.decoding);
         let job = self.pool.spawn(move || {
             let mut decoded = decoding.decode(&batch)?;
@@ -363,7 +370,7 @@ impl Consumer {
     }
 
     /// Waits for `work`, serving the client meanwhile.
-    fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
+    fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut failed = None;
         let mut closed = false;
         let done = wait_while(work, || {

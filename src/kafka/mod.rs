@@ -341,6 +341,7 @@ impl Source for KafkaSource {
                 bytes: MICRO_BATCH_BYTES.min(request.budget.limit_bytes() / 16),
                 linger: self.linger,
             },
+            is_cut_off: false,
             _queued: request.budget.lane().try_acquire(queued.held_bytes),
             budget: request.budget,
             pool: request.pool,

@@ -147,16 +147,8 @@ impl Cluster<'_> {
             StartOffsets::Latest => Ok(self.log_bounds(|log| log.end)),
             StartOffsets::At(offsets) => self.given(offsets, "scan.startup.specific-offsets"),
             StartOffsets::Timestamp(millis) => {
-                let found = self.or_ends(self.lookup.at_time(&self.partitions(), *millis)?);
-                let now = Utc::now().timestamp_millis();
-                if *millis > now {
-                    warn!(
-                        "{}: the start lies {} s in the future: reading begins at the end of the topic",
-                        self.source.name,
-                        (*millis - now) / 1000
-                    );
-                }
-                Ok(found)
+                self.warn_of_future(*millis, "reading begins at the end of the topic");
+                Ok(self.or_ends(self.lookup.at_time(&self.partitions(), *millis)?))
             }
         }
     }
@@ -169,6 +161,14 @@ impl Cluster<'_> {
             StopOffsets::At(offsets) => Some(self.given(offsets, "scan.bounded.specific-offsets")?),
             StopOffsets::Timestamp(millis) => Some(self.or_ends(self.lookup.at_time(&self.partitions(), *millis)?)),
         })
+    }
+
+    fn warn_of_future(&self, millis: i64, so: &str) {
+        let ahead_ms = millis - Utc::now().timestamp_millis();
+        if ahead_ms > 0 {
+            let topics = self.source.topics.join(", ");
+            warn!("{topics}: the time asked for lies {} s in the future: {so}", ahead_ms / 1000 + 1);
+        }
     }
 
     fn partitions(&self) -> Vec<(String, i32)> {

@@ -373,7 +373,7 @@ fn copy_refuses_a_folder_whose_files_it_knows_nothing_of() {
         &dir,
         &["copy", "a.csv", "--to", "out2"],
         2,
-        "error: --to 'out2': it is not FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT\n\
+        "error: --to 'out2': it is neither FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT, nor kafka://HOST/TOPIC\n\
          hint: to write CSV files into that folder: --to csv:out2\n",
     );
     fails(&dir, &["copy", "a.csv", "--to", "delta:out2"], 2, "error: --to delta:out2: delta is not in this version\n");

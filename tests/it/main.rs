@@ -14,7 +14,7 @@ mod files;
 mod hostile;
 mod hybrid;
 mod kafka;
-#[cfg(feature = "kafka")]
+#[cfg(all(feature = "kafka", feature = "cli"))]
 mod kafka_sink;
 mod layering;
 mod memory;

@@ -58,6 +58,7 @@ Examples:
   segue copy 'bids/*.csv' --to parquet:bids --checkpoint job.ckpt
   segue copy 'bids/*.csv.gz' --to json:out \\
       -o 'sink.rolling-policy.file-size=64 mb'
+  segue copy 'bids/*.csv' --to kafka://localhost/bids -o sink.format=json
   segue copy 'bids/*.csv' kafka://localhost/bids --until now --to parquet:bids \\
       --checkpoint job.ckpt                     # history and the topic's rows;
                                                 # again tomorrow: what came since
@@ -87,6 +88,8 @@ Examples:
   segue gen --schema 'id BIGINT, name STRING' --rows 1000000 \\
       -o fields.id.kind=sequence -o fields.name.length=8 \\
       --to parquet:data --roll-size '16 mb'
+  segue gen --schema 'id INT, price DOUBLE' --rows 1000 \\
+      -o sink.format=json -o sink.partitions=3 --to kafka://localhost/bids
 
 The same seed gives the same rows. `segue options datagen` lists what can be
 said of columns.";
@@ -123,7 +126,7 @@ pub(crate) enum Command {
     /// Print the rows of sources
     #[command(after_help = READ_EXAMPLES)]
     Read(Box<ReadArgs>),
-    /// Copy the rows of sources into files, resumable
+    /// Copy the rows of sources into files or a topic, resumable
     #[command(after_help = COPY_EXAMPLES)]
     Copy(Box<CopyArgs>),
     /// Show what would be read: files, sizes, headers, offsets, the seam; no rows
@@ -294,7 +297,8 @@ pub(crate) struct CopyArgs {
     #[command(flatten)]
     pub(crate) input: SourceArgs,
 
-    /// FORMAT:FOLDER: csv, json, arrow or parquet files; made if it is missing, else empty or this job's
+    /// FORMAT:FOLDER: csv, json, arrow or parquet files; made if it is missing, else empty or this job's.
+    /// Or kafka://HOST[:9092]/TOPIC: a message for each row, csv or json (-o sink.format), behind what is there
     #[arg(long, value_name = "SINK", required = true, help_heading = "Output")]
     pub(crate) to: String,
 
@@ -336,7 +340,7 @@ pub(crate) struct GenArgs {
     #[arg(short = 'o', long = "option", value_name = "KEY=VALUE|@FILE", action = ArgAction::Append, help_heading = "Input")]
     pub(crate) options: Vec<String>,
 
-    /// FORMAT:FOLDER: csv, json, arrow or parquet files [default: stdout]
+    /// FORMAT:FOLDER: csv, json, arrow or parquet files; or kafka://HOST[:9092]/TOPIC [default: stdout]
     #[arg(long, value_name = "SINK", conflicts_with_all = ["output", "no_header"], help_heading = "Output")]
     pub(crate) to: Option<String>,
 

@@ -39,7 +39,7 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
     Ok(outcome.status)
 }
 
-/// Copies the rows of sources into files.
+/// Copies the rows of sources into files or a topic.
 pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failure> {
     job::check_run(&args.run)?;
     let target = SinkTarget::parse(&args.to)?;
@@ -58,7 +58,7 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
         target.check_fresh(store.is_some())?;
     }
     let options = job::copy_options(&args.run, CommitPolicy::copy());
-    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, false, console).await?;
+    let outcome = job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, false, console).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, store.is_some())));
     Ok(outcome.status)
 }
@@ -104,12 +104,12 @@ pub(crate) async fn generate_rows(args: &GenArgs, console: &Console) -> Result<u
         let options = CopyOptions { read, commit: CommitPolicy::read(), progress: None };
         return Ok(job::run(&hybrid, &mut sink, None, options, printed.on_terminal, console).await?.status);
     };
-    let mut folder = target.open(&sink, &job, args.means.memory)?;
+    let mut opened = target.open(&sink, &job, args.means.memory)?;
     target.check_fresh(false)?;
     // Nothing can be resumed here, so only the size ends a file.
     let commit = CommitPolicy::copy().with_bytes(None);
     let outcome =
-        job::run(&hybrid, &mut folder, None, CopyOptions { read, commit, progress: None }, false, console).await?;
+        job::run(&hybrid, opened.as_mut(), None, CopyOptions { read, commit, progress: None }, false, console).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, false)));
     Ok(outcome.status)
 }

@@ -344,8 +344,9 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Sink, "sink.rolling-policy.rollover-interval", Duration, "none", "a file is closed after so long"),
     key(Sink, "sink.csv.header", Boolean, "true", "whether CSV files begin with the names of the columns"),
     key(Sink, "sink.partition-by", Text, "", "columns that make folders").later(),
-    key(Sink, "sink.format", Text, "", "the format of messages").later(),
-    key(Sink, "sink.partitions", Count, "1", "the partitions of a topic that has to be made").later(),
+    key(Sink, "sink.format", OneOf(&["csv", "json"]), "csv", "how a row is written into a message; csv has no header"),
+    key(Sink, "sink.partitions", Count, "1", "the partitions of a topic that has to be made"),
+    key(Sink, "sink.properties.*", Text, "", "settings of a topic's client, by librdkafka's names"),
     key(
         Sink,
         "sink.parquet.compression",

@@ -16,6 +16,8 @@ mod hybrid;
 mod kafka;
 #[cfg(all(feature = "cli", feature = "kafka"))]
 mod kafka_cli;
+#[cfg(feature = "kafka")]
+mod kafka_sink;
 mod layering;
 mod memory;
 #[cfg(feature = "cli")]

@@ -46,8 +46,8 @@ fn topics(text: &str) -> Result<Connector, Fault> {
 
 #[cfg(not(feature = "kafka"))]
 fn topics(text: &str) -> Result<Connector, Fault> {
-    Err(Fault::usage(format!("source '{text}': this program is built without the feature kafka"))
-        .with_hint("cargo build --features kafka"))
+    Err(Fault::usage(format!("source '{text}': this segue was built without the feature kafka"))
+        .with_hint("build it with: cargo build --release --features kafka"))
 }
 
 fn stdin(text: &str) -> Fault {

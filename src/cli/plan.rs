@@ -265,7 +265,8 @@ fn partition_told(split: &SplitState) -> String {
     told
 }
 
-#[cfg(all(test, feature = "kafka"))]
+#[cfg(feature = "kafka")]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;

@@ -26,7 +26,8 @@ Data goes to stdout, everything else to stderr. `segue help COMMAND` says more,
 `segue options` lists every option of sources, formats and sinks.
 
 Exit status: 0 done; 1 the data or the machine said no; 2 the command can't work
-as it is; 130, 143 interrupted (with --checkpoint, run it again to go on).";
+as it is; 3 a plan with a gap; 130, 143 interrupted (with --checkpoint, run it
+again to go on).";
 
 const READ_EXAMPLES: &str = "\
 Examples:
@@ -192,7 +193,8 @@ pub(crate) struct SourceArgs {
     #[arg(short = 'o', long = "option", value_name = "KEY=VALUE|@FILE", action = ArgAction::Append)]
     pub(crate) options: Vec<String>,
 
-    /// The format of every source: csv, json, parquet, raw; short for -o format=F [default: by suffix]
+    /// The format of every source: csv, json, parquet, raw; short for -o format=F [default: by suffix;
+    /// messages as the source before]
     #[arg(long, value_name = "F")]
     pub(crate) format: Option<String>,
 

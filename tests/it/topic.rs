@@ -80,6 +80,10 @@ impl Topic {
         &self.name
     }
 
+    pub(crate) fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
     /// As the command line takes it.
     pub(crate) fn address(&self) -> String {
         format!("kafka://{}/{}", self.bootstrap, self.name)

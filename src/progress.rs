@@ -19,7 +19,7 @@ pub struct Progress {
     split: Mutex<Option<SplitId>>,
 }
 
-/// Counters of one source. `total` is [`UNKNOWN`] if nobody knows it.
+/// Counters of one source. `total` and `lag` are [`UNKNOWN`] if nobody knows them.
 #[derive(Debug)]
 struct SourceProgress {
     rows: AtomicU64,
@@ -31,6 +31,8 @@ struct SourceProgress {
     num_counted: AtomicUsize,
     /// The sizes of the splits that are done.
     counted: AtomicU64,
+    /// From positions to the ends that logs had when they were last told.
+    lag: AtomicU64,
 }
 
 const UNKNOWN: u64 = u64::MAX;
@@ -60,6 +62,8 @@ pub struct Snapshot {
     pub commits: u64,
     /// How long the rest of the history will take at the speed so far, if that can be told.
     pub eta: Option<Duration>,
+    /// How many messages the active source is behind, if it is live and without an end.
+    pub lag: Option<u64>,
 }
 
 /// One source's counters at one moment.
@@ -74,6 +78,8 @@ pub struct SourceSnapshot {
     pub total: Option<u64>,
     /// What both are counted in.
     pub unit: ProgressUnit,
+    /// How many messages it is behind the ends of its partitions, if it has such.
+    pub lag: Option<u64>,
 }
 
 impl Snapshot {
@@ -99,6 +105,7 @@ impl Progress {
             unit: AtomicUsize::new(0),
             num_counted: AtomicUsize::new(0),
             counted: AtomicU64::new(0),
+            lag: AtomicU64::new(UNKNOWN),
         };
         Self {
             sources: (0..num_sources).map(|_| source()).collect(),
@@ -149,6 +156,7 @@ impl Progress {
             active,
             split: locked(&self.split).as_ref().map(ToString::to_string),
             eta: self.eta(elapsed, &sources, active),
+            lag: sources.get(active).filter(|source| source.total.is_none()).and_then(|source| source.lag),
             sources,
             commits: self.commits.load(Ordering::Relaxed),
         }
@@ -175,6 +183,8 @@ impl SourceProgress {
     fn update(&self, state: &SourceState) {
         let done = match &state.splits {
             Splits::SideBySide(splits) => {
+                let lag = splits.values().filter_map(SplitState::lag).reduce(|sum, lag| sum + lag);
+                self.lag.store(lag.unwrap_or(UNKNOWN), Ordering::Relaxed);
                 splits.values().map(|split| split.position - split.start.min(split.position)).sum()
             }
             Splits::OneByOne { list, done, current } => {
@@ -189,11 +199,12 @@ impl SourceProgress {
     }
 
     fn snapshot(&self) -> SourceSnapshot {
-        let total = self.total.load(Ordering::Relaxed);
+        let known = |number: &AtomicU64| Some(number.load(Ordering::Relaxed)).filter(|number| *number != UNKNOWN);
         SourceSnapshot {
             rows: self.rows.load(Ordering::Relaxed),
             done: self.done.load(Ordering::Relaxed),
-            total: (total != UNKNOWN).then_some(total),
+            total: known(&self.total),
+            lag: known(&self.lag),
             unit: match self.unit.load(Ordering::Relaxed) {
                 unit if unit == ProgressUnit::Bytes as usize => ProgressUnit::Bytes,
                 _ => ProgressUnit::Positions,
@@ -301,6 +312,26 @@ mod tests {
             let progress = Progress::new(1);
             progress.begin(&[state]);
             assert_eq!(done(&progress), (0, expected));
+        }
+    }
+
+    #[test]
+    fn a_log_without_a_stop_has_a_lag_instead_of_a_total() {
+        let partition = |id: &str, position, stop| {
+            let other = [("end".to_owned(), 40.into())].into_iter().collect();
+            let identity = Identity { other, ..Identity::default() };
+            SplitState::new(id.into(), position).with_stop(stop).with_identity(identity)
+        };
+        for (stop, expected) in [(None, Some(23)), (Some(40), None)] {
+            let splits = [partition("bids/0", 10, stop), partition("bids/1", 40, stop)];
+            let mut state = SourceState::new("0", "kafka", Splits::side_by_side(splits));
+            let progress = Progress::new(1);
+            progress.begin(std::slice::from_ref(&state));
+            let advance = Advance::new("bids/0".into(), 10, 17);
+            state.apply(std::slice::from_ref(&advance), 1).unwrap();
+            progress.advance(0, &state, 1, Some(&advance.split));
+            assert_eq!(progress.snapshot().lag, expected);
+            assert_eq!(progress.snapshot().sources[0].lag, Some(23));
         }
     }
 

@@ -157,6 +157,21 @@ impl SplitState {
         self
     }
 
+    /// The first offset of a partition's log, inclusive, when it was last told.
+    pub fn log_start(&self) -> Option<u64> {
+        self.identity.other.get("log_start")?.as_u64()
+    }
+
+    /// The end of a partition's log, exclusive, when it was last told.
+    pub fn end(&self) -> Option<u64> {
+        self.identity.other.get("end")?.as_u64()
+    }
+
+    /// How far the position is behind the end of a partition's log; 0 means caught up.
+    pub fn lag(&self) -> Option<u64> {
+        Some(self.end()?.saturating_sub(self.position))
+    }
+
     /// Moves the position.
     ///
     /// # Errors

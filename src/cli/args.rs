@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use segue::options::{parse_duration, parse_size};
+use segue::options::{parse_duration, parse_size, parse_time};
 
-const ABOUT: &str = "Reads files as one ordered stream of rows under one schema, resumable at every row.";
+const ABOUT: &str =
+    "Reads files, then follows Kafka, as one ordered stream of rows under one schema, resumable at every row.";
 
 const EXAMPLES: &str = "\
 Examples:
   segue read 'logs/*.csv'                many files, in natural order (quote the glob)
-  segue read old.parquet 'new/*.csv'     one source after the other, one schema
+  segue read 'bids/*.csv' kafka://localhost/bids
+                                         history, then what comes after, live
+  segue plan 'bids/*.csv' kafka://localhost/bids
+                                         what would be read: files, offsets, the seam
   segue schema 'logs/*.csv'              what columns there are
-  segue plan 'logs/*.csv'                what would be read
   segue copy 'logs/**/*.csv.gz' --to parquet:out --checkpoint job.ckpt
                                          into files; after a kill, the same again
 
@@ -33,11 +36,19 @@ Examples:
   segue read old.parquet 'new/*.json' --metadata _source,_path --output json
   segue read 'bids/*.csv' --checkpoint job.ckpt | consumer
                             # run it again, and it goes on where it was
+  segue read 'history/*.csv' kafka://localhost/bids --bounded
+                            # history, then the topic up to its end as of now
+  segue read kafka://a:9092,b:9092/bids --from 2023-08-15T14:00Z
+                            # raw text, live; -o format=json --schema for columns
 
-A source is a file, a folder, a glob or a URL (s3:// gs:// az:// http(s)://
-file://). Where the suffix doesn't tell the format, put it in front (csv:PATH;
-csv, json, parquet, raw). Quote globs, so that segue lists the files itself:
-`*` stays within a folder, `**` goes across folders, {a,b} is either.";
+A source is a file, a folder, a glob, a URL (s3:// gs:// az:// http(s)://
+file://) or kafka://HOST[:9092][,HOST…]/TOPIC[,TOPIC…]. Where the suffix doesn't
+tell the format, put it in front (csv:PATH; csv, json, parquet, raw). Quote
+globs, so that segue lists the files itself: `*` stays within a folder, `**` goes
+across folders, {a,b} is either. Messages have the format of the source before,
+or that of -o N.format=csv (json, raw); -o properties.KEY=VALUE sets what
+librdkafka knows: security.protocol, sasl.username. Only the last source may be
+without an end.";
 
 /// Less holds no chunk for each thread.
 const LEAST_MEMORY: usize = 8 << 20;
@@ -47,6 +58,10 @@ Examples:
   segue copy 'bids/*.csv' --to parquet:bids --checkpoint job.ckpt
   segue copy 'bids/*.csv.gz' --to json:out \\
       -o 'sink.rolling-policy.file-size=64 mb'
+  segue copy 'bids/*.csv' --to kafka://localhost/bids -o sink.format=json
+  segue copy 'bids/*.csv' kafka://localhost/bids --until now --to parquet:bids \\
+      --checkpoint job.ckpt                     # history and the topic's rows;
+                                                # again tomorrow: what came since
 
 A file that can be seen is whole. With --checkpoint, the same command goes on
 after a stop or a kill: exactly after SIGINT and SIGTERM; after kill -9 the rows
@@ -56,7 +71,10 @@ const PLAN_EXAMPLES: &str = "\
 Examples:
   segue plan 'bids/*.csv'
   segue plan 'bids/*.csv' --checkpoint job.ckpt       # what is left to read
-  segue plan 'bids/*.csv' --json";
+  segue plan 'bids/*.csv' kafka://localhost/bids      # offsets, and the seam
+  segue plan 'bids/*.csv' --json
+
+Exit status 3: an offset that is wanted isn't in the log any more.";
 
 const SCHEMA_EXAMPLES: &str = "\
 Examples:
@@ -70,6 +88,8 @@ Examples:
   segue gen --schema 'id BIGINT, name STRING' --rows 1000000 \\
       -o fields.id.kind=sequence -o fields.name.length=8 \\
       --to parquet:data --roll-size '16 mb'
+  segue gen --schema 'id INT, price DOUBLE' --rows 1000 \\
+      -o sink.format=json -o sink.partitions=3 --to kafka://localhost/bids
 
 The same seed gives the same rows. `segue options datagen` lists what can be
 said of columns.";
@@ -106,10 +126,10 @@ pub(crate) enum Command {
     /// Print the rows of sources
     #[command(after_help = READ_EXAMPLES)]
     Read(Box<ReadArgs>),
-    /// Copy the rows of sources into files, resumable
+    /// Copy the rows of sources into files or a topic, resumable
     #[command(after_help = COPY_EXAMPLES)]
     Copy(Box<CopyArgs>),
-    /// Show what would be read: files, sizes, headers, totals; no rows
+    /// Show what would be read: files, sizes, headers, offsets, the seam; no rows
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(Box<PlanArgs>),
     /// Print the schema of sources, as text to paste behind --schema
@@ -146,7 +166,8 @@ pub(crate) struct LaterArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct SourceArgs {
-    /// Files, folders, globs (quoted) or URLs, in reading order; FORMAT: in front where the suffix doesn't tell
+    /// Files, folders, globs (quoted), URLs or kafka://HOST/TOPIC, in reading order; FORMAT: in front of files
+    /// where the suffix doesn't tell
     #[arg(value_name = "SOURCE", required = true, num_args = 1.., help_heading = None)]
     pub(crate) sources: Vec<String>,
 
@@ -163,13 +184,17 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "F")]
     pub(crate) format: Option<String>,
 
-    #[arg(long, hide = true, value_name = "X")]
-    pub(crate) from: Option<String>,
+    /// Where Kafka sources begin, the first time: earliest, latest, or a time (2023-08-15T14:00Z, 2023-08-15, ms
+    /// since the epoch) [default: earliest]
+    #[arg(long, value_name = "WHEN", value_parser = start_word)]
+    pub(crate) from: Option<StartWord>,
 
-    #[arg(long, hide = true, value_name = "X")]
-    pub(crate) until: Option<String>,
+    /// Where Kafka sources end: now (the end as it is at the start) or a time [default: nowhere]
+    #[arg(long, value_name = "WHEN", value_parser = stop_word)]
+    pub(crate) until: Option<StopWord>,
 
-    #[arg(long, hide = true)]
+    /// Short for --until now
+    #[arg(long, conflicts_with = "until")]
     pub(crate) bounded: bool,
 }
 
@@ -192,7 +217,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
 
-    /// Columns that say where each row is from, behind the others: _source,_phase,_split,_position,_path or all
+    /// Columns that say where each row is from, behind the others: _source,_phase,_split,_position,_path, of Kafka
+    /// _topic,_partition,_offset,_timestamp,_key,_headers; or all
     #[arg(long, value_name = "COLUMNS")]
     pub(crate) metadata: Option<String>,
 
@@ -271,7 +297,8 @@ pub(crate) struct CopyArgs {
     #[command(flatten)]
     pub(crate) input: SourceArgs,
 
-    /// FORMAT:FOLDER: csv, json, arrow or parquet files; made if it is missing, else empty or this job's
+    /// FORMAT:FOLDER: csv, json, arrow or parquet files; made if it is missing, else empty or this job's.
+    /// Or kafka://HOST[:9092]/TOPIC: a message for each row, csv or json (-o sink.format), behind what is there
     #[arg(long, value_name = "SINK", required = true, help_heading = "Output")]
     pub(crate) to: String,
 
@@ -313,7 +340,7 @@ pub(crate) struct GenArgs {
     #[arg(short = 'o', long = "option", value_name = "KEY=VALUE|@FILE", action = ArgAction::Append, help_heading = "Input")]
     pub(crate) options: Vec<String>,
 
-    /// FORMAT:FOLDER: csv, json, arrow or parquet files [default: stdout]
+    /// FORMAT:FOLDER: csv, json, arrow or parquet files; or kafka://HOST[:9092]/TOPIC [default: stdout]
     #[arg(long, value_name = "SINK", conflicts_with_all = ["output", "no_header"], help_heading = "Output")]
     pub(crate) to: Option<String>,
 
@@ -366,6 +393,40 @@ fn checkpoint_interval(text: &str) -> Result<CheckpointInterval, String> {
     }
 }
 
+/// Where Kafka sources begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartWord {
+    Earliest,
+    Latest,
+    History,
+    /// In ms since the epoch.
+    At(i64),
+}
+
+fn start_word(text: &str) -> Result<StartWord, String> {
+    match text {
+        "earliest" => Ok(StartWord::Earliest),
+        "latest" => Ok(StartWord::Latest),
+        "history" => Ok(StartWord::History),
+        text => parse_time(text).map(StartWord::At).map_err(|e| format!("{e}, nor earliest, latest or history")),
+    }
+}
+
+/// Where Kafka sources end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopWord {
+    Now,
+    /// In ms since the epoch.
+    At(i64),
+}
+
+fn stop_word(text: &str) -> Result<StopWord, String> {
+    match text {
+        "now" => Ok(StopWord::Now),
+        text => parse_time(text).map(StopWord::At).map_err(|e| format!("{e}, nor now")),
+    }
+}
+
 fn size(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text).and_then(|bytes| usize::try_from(bytes).map_err(|e| e.to_string()))?;
     if bytes < LEAST_MEMORY {
@@ -379,12 +440,13 @@ pub(crate) fn command() -> clap::Command {
     Cli::command().version(version())
 }
 
-/// `0.1.0 (csv, json, parquet)`.
+/// `0.1.0 (features: csv, json, parquet, kafka)`.
 pub(crate) fn version() -> String {
     let features = [
         ("csv", cfg!(feature = "csv")),
         ("json", cfg!(feature = "json")),
         ("parquet", cfg!(feature = "parquet")),
+        ("kafka", cfg!(feature = "kafka")),
         ("cloud", cfg!(feature = "cloud")),
     ];
     let built: Vec<&str> = features.iter().filter(|(_, built)| *built).map(|(name, _)| *name).collect();
@@ -398,6 +460,16 @@ mod tests {
     #[test]
     fn the_definition_holds() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn a_start_is_a_word_or_a_time() {
+        assert_eq!(start_word("latest"), Ok(StartWord::Latest));
+        assert_eq!(start_word("1970-01-01T01:00+01:00"), Ok(StartWord::At(0)));
+        assert_eq!(stop_word("now"), Ok(StopWord::Now));
+        assert_eq!(stop_word("1500"), Ok(StopWord::At(1500)));
+        let wrong = "'later' is not a time such as 2023-08-15T14:00:00Z or 2023-08-15, nor now";
+        assert_eq!(stop_word("later").unwrap_err(), wrong);
     }
 
     #[test]

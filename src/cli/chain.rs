@@ -1,10 +1,9 @@
 //! What the command line means: sources, their options, and the chain they make.
 //!
 //! Checks come in the order of their cost, and the first kind that fails ends it with all its faults:
-//! [`Described`] holds what is right in syntax, options and chain, before any file was looked at;
-//! [`Described::build`] looks at schema and formats, then at files.
+//! [`Described`] holds what is right in syntax, options and chain, before anything was looked at;
+//! [`Described::build`] looks at schema and formats, then at files. Brokers are asked when the chain is resolved.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,17 +13,19 @@ use segue::error::Error;
 use segue::file::FileSource;
 use segue::format::Format;
 use segue::hybrid::HybridSource;
-use segue::options::{Assignment, Connector, SinkOptions, SourceOptions, assign, check_formats, job_id};
+#[cfg(feature = "kafka")]
+use segue::kafka::{KafkaSource, OnGap};
+use segue::options::{
+    Connector, SinkOptions, SourceOptions, assign, check_chain, check_formats, formats_ahead, job_id, topic_format,
+};
 use segue::schema::{Provenance, format_schema, parse_schema};
 use segue::source::Source;
 
 use super::args::{JobArgs, SourceArgs};
 use super::console::Console;
 use super::fault::{Failure, Fault};
+use super::input::{assignments, reach, source};
 use super::sink::SinkTarget;
-
-/// The words that may stand in front of a source, before a colon.
-const FORMATS: [&str; 7] = ["csv", "json", "parquet", "raw", "avro", "arrow", "delta"];
 
 /// More files than anybody types: the shell took a glob apart.
 const MANY_FILES: usize = 8;
@@ -36,6 +37,8 @@ pub(crate) struct Described {
     pub(crate) sink: SinkOptions,
     /// The schema of `--schema`.
     schema: Option<SchemaRef>,
+    /// Of each source, as far as it is known before anything is looked at.
+    formats: Vec<Option<Format>>,
 }
 
 /// Sources that were looked at, and the chain that they make.
@@ -43,7 +46,43 @@ pub(crate) struct Described {
 pub(crate) struct Chain {
     pub(crate) hybrid: HybridSource,
     /// The sources again, as what they are.
-    pub(crate) files: Vec<Arc<FileSource>>,
+    pub(crate) sources: Vec<ChainSource>,
+}
+
+/// A source of a chain, as what it is.
+#[derive(Clone, Debug)]
+pub(crate) enum ChainSource {
+    Files(Arc<FileSource>),
+    #[cfg(feature = "kafka")]
+    Topics(Arc<KafkaSource>),
+}
+
+impl ChainSource {
+    /// As every source is seen.
+    pub(crate) fn shared(&self) -> Arc<dyn Source> {
+        match self {
+            Self::Files(files) => Arc::clone(files) as Arc<dyn Source>,
+            #[cfg(feature = "kafka")]
+            Self::Topics(topics) => Arc::clone(topics) as Arc<dyn Source>,
+        }
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::Files(files) => files.format(),
+            #[cfg(feature = "kafka")]
+            Self::Topics(topics) => topics.format(),
+        }
+    }
+
+    /// Whether the first record of each file names its columns; `None` where there can be none that does.
+    pub(crate) fn header(&self) -> Option<bool> {
+        match self {
+            Self::Files(files) => files.header(),
+            #[cfg(feature = "kafka")]
+            Self::Topics(_) => None,
+        }
+    }
 }
 
 /// What a chain is made with besides its sources.
@@ -51,6 +90,8 @@ pub(crate) struct Chain {
 pub(crate) struct ChainParts {
     pub(crate) job: String,
     pub(crate) provenance: Vec<Provenance>,
+    /// Whether offsets that are gone are told instead of failing: for plans.
+    pub(crate) tells_gaps: bool,
     /// Where an earlier run stopped.
     pub(crate) stored: Option<Stored>,
 }
@@ -80,9 +121,11 @@ impl Described {
         let sources = args.sources.iter().enumerate().map(|(index, text)| source(index, text));
         let mut sources: Vec<SourceOptions> =
             sources.filter_map(|source| source.map_err(|fault| faults.push(fault)).ok()).collect();
-        let assignments = assignments(&args.options, args.format.as_deref(), &mut faults);
-        if let Some(flag) = kafka_flag(args) {
-            faults.push(Fault::usage(format!("{flag} is for Kafka sources, and there is none here")));
+        let mut assignments = assignments(&args.options, args.format.as_deref(), &mut faults);
+        // Whether there are topics is known once every source is understood.
+        if sources.len() == args.sources.len() {
+            let reach = reach(args, &sources, &assignments, &mut faults);
+            assignments.extend(reach);
         }
         if !faults.is_empty() {
             return Err(Failure::Faults(faults));
@@ -92,7 +135,8 @@ impl Described {
         if let Some(target) = target {
             target.check(&sink)?;
         }
-        check_names(&sources)?;
+        check_chain(&sources)?;
+        let formats = formats_ahead(&sources, args.schema.is_some())?;
         let schema = args.schema.as_deref().map(schema_of).transpose()?;
         let num_files = args.sources.iter().filter(|source| Path::new(source).is_file()).count();
         if num_files > MANY_FILES {
@@ -100,7 +144,7 @@ impl Described {
                 "hint: {num_files} files are {num_files} sources; quote the glob ('logs/*.csv'), and its files are one source in natural order",
             ));
         }
-        Ok(Self { sources, sink, schema })
+        Ok(Self { sources, sink, schema, formats })
     }
 
     /// The job's name: as given, else made of the first source and the sink.
@@ -123,25 +167,28 @@ impl Described {
             }
             (None, None) => None,
         };
-        if let Some(schema) = &schema {
-            self.check_mappings(schema)?;
-        }
-        let mut looking = Looking { described: self, stored: parts.stored.as_ref().map(|stored| &stored.checkpoint) };
-        let files = match schema.clone() {
-            Some(schema) => looking.build_all(&schema).await?,
+        let looking = Looking {
+            described: self,
+            stored: parts.stored.as_ref().map(|stored| &stored.checkpoint),
+            tells_gaps: parts.tells_gaps,
+        };
+        let (schema, note) = match schema {
+            Some(schema) => (schema, None),
             None => looking.infer(console).await?,
         };
-        let formats: Vec<_> = self.sources.iter().zip(&files).map(|(source, file)| (source, file.format())).collect();
+        self.check_mappings(&schema)?;
+        let sources = looking.build_all(&schema).await?;
+        if let Some(note) = note {
+            console.note(note);
+        }
+        let formats: Vec<_> =
+            self.sources.iter().zip(&sources).map(|(options, source)| (options, source.format())).collect();
         check_formats(&formats)?;
-        let files: Vec<Arc<FileSource>> = files.into_iter().map(Arc::new).collect();
-        let mut builder = HybridSource::builder().provenance(parts.provenance).job(parts.job);
-        for file in &files {
-            builder = builder.shared(Arc::clone(file) as Arc<dyn Source>);
+        let mut builder = HybridSource::builder().provenance(parts.provenance).job(parts.job).schema(schema);
+        for source in &sources {
+            builder = builder.shared(source.shared());
         }
-        if let Some(schema) = schema.or_else(|| files.first().map(|file| file.schema())) {
-            builder = builder.schema(schema);
-        }
-        Ok(Chain { hybrid: builder.build()?, files })
+        Ok(Chain { hybrid: builder.build()?, sources })
     }
 
     fn check_mappings(&self, schema: &SchemaRef) -> Result<(), Failure> {
@@ -158,10 +205,86 @@ impl Described {
 struct Looking<'a> {
     described: &'a Described,
     stored: Option<&'a Checkpoint>,
+    tells_gaps: bool,
 }
 
 impl Looking<'_> {
-    async fn build_one(&mut self, index: usize, schema: Option<SchemaRef>) -> Result<FileSource, Error> {
+    /// Finds the schema, and what is to be told of it: the first source of files with types gives it, else the first
+    /// one of text that isn't empty. Topics never do, but for raw text where there is nothing else.
+    async fn infer(&self, console: &Console) -> Result<(SchemaRef, Option<String>), Failure> {
+        let mut faults = Vec::new();
+        let mut text: Option<(usize, SchemaRef)> = None;
+        let mut typed: Option<(usize, SchemaRef)> = None;
+        let mut no_records: Option<Error> = None;
+        for (index, source) in self.described.sources.iter().enumerate() {
+            // Text is worth a look only until one source has columns.
+            let is_text = source.format_ahead().is_some_and(|format| !format.has_types());
+            if source.is_topic() || typed.is_some() || (text.is_some() && is_text) {
+                continue;
+            }
+            match self.files(index, None).await {
+                Ok(files) if files.format().has_types() => typed = Some((index, files.schema())),
+                Ok(files) => text = text.or_else(|| Some((index, files.schema()))),
+                Err(error @ Error::NoRecords { .. }) => no_records = no_records.or(Some(error)),
+                Err(error) => faults.push(error.into()),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(Failure::of_first_kind(faults));
+        }
+        let verb = if typed.is_some() { "of" } else { "inferred from" };
+        if let Some((giver, schema)) = typed.or(text) {
+            let from = place(&self.described.sources[giver]);
+            let note = format!("schema {verb} {from}: --schema {}", shell_quoted(&format_schema(&schema)));
+            return Ok((schema, Some(note)));
+        }
+        if let Some(topic) = self.described.sources.iter().position(SourceOptions::is_topic) {
+            return self.infer_of_topic(topic, no_records);
+        }
+        console.note("warning: there are no records, and so no columns; --schema gives them");
+        Ok((Arc::new(Schema::empty()), None))
+    }
+
+    /// Raw text has its one column. Other messages need columns that are given; `no_records` is of files that had none.
+    fn infer_of_topic(&self, index: usize, no_records: Option<Error>) -> Result<(SchemaRef, Option<String>), Failure> {
+        let format = self.described.formats[index];
+        if let (Some(error), true) = (no_records, format != Some(Format::Raw)) {
+            return Err(error.into());
+        }
+        let topics = self.topics(index, format.unwrap_or(Format::Raw), None).map_err(|error| match error {
+            error @ Error::Schema(_) => Fault::from(error).with_hint("--schema 'id INT, price DOUBLE' gives them"),
+            error => error.into(),
+        })?;
+        let schema = topics.shared().schema();
+        let from = place(&self.described.sources[index]);
+        let note = format!("schema of {from}: -o format=raw --schema {}", shell_quoted(&format_schema(&schema)));
+        Ok((schema, Some(note)))
+    }
+
+    async fn build_all(&self, schema: &SchemaRef) -> Result<Vec<ChainSource>, Failure> {
+        let (mut built, mut faults) = (Vec::<ChainSource>::new(), Vec::new());
+        for (index, source) in self.described.sources.iter().enumerate() {
+            let schema = Some(Arc::clone(schema));
+            let one = if source.is_topic() {
+                let format = match (self.described.formats[index], built.last()) {
+                    (Some(format), _) => Ok(format),
+                    // The source that would tell the format is a fault already.
+                    (None, _) if built.len() < index => continue,
+                    (None, before) => topic_format(source, before.map(ChainSource::format)),
+                };
+                format.and_then(|format| self.topics(index, format, schema))
+            } else {
+                self.files(index, schema).await.map(|files| ChainSource::Files(Arc::new(files)))
+            };
+            match one {
+                Ok(source) => built.push(source),
+                Err(error) => faults.push(error.into()),
+            }
+        }
+        if faults.is_empty() { Ok(built) } else { Err(Failure::of_first_kind(faults)) }
+    }
+
+    async fn files(&self, index: usize, schema: Option<SchemaRef>) -> Result<FileSource, Error> {
         let source = &self.described.sources[index];
         let built = async {
             let mut builder = source.file_builder()?.inferred(self.described.schema.is_none());
@@ -176,123 +299,37 @@ impl Looking<'_> {
         built.await.map_err(|error| source.hide_secrets(error))
     }
 
-    async fn build_all(&mut self, schema: &SchemaRef) -> Result<Vec<FileSource>, Failure> {
-        let (mut files, mut faults) = (Vec::new(), Vec::new());
-        for index in 0..self.described.sources.len() {
-            match self.build_one(index, Some(Arc::clone(schema))).await {
-                Ok(file) => files.push(file),
-                Err(error) => faults.push(error.into()),
+    #[cfg(feature = "kafka")]
+    fn topics(&self, index: usize, format: Format, schema: Option<SchemaRef>) -> Result<ChainSource, Error> {
+        let source = &self.described.sources[index];
+        let built = source.kafka_builder().and_then(|builder| {
+            let on_gap = if self.tells_gaps { OnGap::Tell } else { OnGap::Fail };
+            let builder = builder.format(format).on_gap(on_gap);
+            match schema {
+                // Raw text has the one column that it has.
+                Some(schema) if format != Format::Raw => builder.schema(schema).build(),
+                _ => builder.build(),
             }
-        }
-        if faults.is_empty() { Ok(files) } else { Err(Failure::of_first_kind(faults)) }
+        });
+        built.map(|topics| ChainSource::Topics(Arc::new(topics))).map_err(|error| source.hide_secrets(error))
     }
 
-    /// Finds the schema: the first source with types gives it, else the first text source that isn't empty.
-    async fn infer(&mut self, console: &Console) -> Result<Vec<FileSource>, Failure> {
-        let mut faults = Vec::new();
-        let mut text: Option<(usize, SchemaRef)> = None;
-        let mut typed: Option<(usize, SchemaRef)> = None;
-        for (index, source) in self.described.sources.iter().enumerate() {
-            // Text is worth a look only until one source has columns.
-            let is_text = source.format_ahead().is_some_and(|format| !format.has_types());
-            if typed.is_some() || (text.is_some() && is_text) {
-                continue;
-            }
-            match self.build_one(index, None).await {
-                Ok(file) if file.format().has_types() => typed = Some((index, file.schema())),
-                Ok(file) => text = text.or_else(|| Some((index, file.schema()))),
-                Err(Error::NoRecords { .. }) => {}
-                Err(error) => faults.push(error.into()),
-            }
-        }
-        if !faults.is_empty() {
-            return Err(Failure::of_first_kind(faults));
-        }
-        let Some((giver, schema)) = typed.or(text) else {
-            console.note("warning: there are no records, and so no columns; --schema gives them");
-            return self.build_all(&Arc::new(Schema::empty())).await;
-        };
-        self.described.check_mappings(&schema)?;
-        let files = self.build_all(&schema).await?;
-        let from = match self.described.sources[giver].connector() {
-            Connector::Filesystem { path } => path,
-            Connector::Datagen => self.described.sources[giver].name(),
-        };
-        let verb = if files[giver].format().has_types() { "of" } else { "inferred from" };
-        console.note(format_args!("schema {verb} {from}: --schema {}", shell_quoted(&format_schema(&schema))));
-        Ok(files)
+    /// Without the feature no source of topics can be described.
+    #[cfg(not(feature = "kafka"))]
+    fn topics(&self, index: usize, _format: Format, _schema: Option<SchemaRef>) -> Result<ChainSource, Error> {
+        let _ = self.tells_gaps;
+        Err(Error::Unsupported(format!("source {index}: this program is built without the feature kafka")))
     }
 }
 
-/// Understands one SOURCE.
-fn source(index: usize, text: &str) -> Result<SourceOptions, Fault> {
-    if text == "-" {
-        return Err(stdin(text));
+/// What a source is, as it was named.
+fn place(source: &SourceOptions) -> String {
+    match source.connector() {
+        Connector::Filesystem { path } => path.clone(),
+        #[cfg(feature = "kafka")]
+        Connector::Kafka { address } => address.to_string(),
+        Connector::Datagen => source.name().to_owned(),
     }
-    if text.starts_with("kafka:") {
-        return Err(Fault::later(format!("{text}: kafka")));
-    }
-    if text.split_once(':').is_some_and(|(format, path)| FORMATS.contains(&format) && path == "-") {
-        return Err(stdin(text));
-    }
-    let (format, path) = match text.split_once(':') {
-        Some((format, path)) if FORMATS.contains(&format) && !path.starts_with("//") => (Some(format), path),
-        _ => (None, text),
-    };
-    let mut source = SourceOptions::new(Connector::Filesystem { path: path.to_owned() }, index.to_string());
-    if let Some(format) = format {
-        source.set("format", &format.into())?;
-    }
-    Ok(source)
-}
-
-fn stdin(text: &str) -> Fault {
-    let what = "stdin can't be read, since nothing that was read from it can be read again";
-    Fault::usage(format!("source '{text}': {what}")).with_hint("write it into a file first")
-}
-
-/// Reads every `-o`, and `--format` as what it is short for.
-pub(super) fn assignments(options: &[String], format: Option<&str>, faults: &mut Vec<Fault>) -> Vec<Assignment> {
-    let mut assignments: Vec<Assignment> = format.map(|format| Assignment::new("format", format)).into_iter().collect();
-    for option in options {
-        if let Some(path) = option.strip_prefix('@') {
-            match Assignment::read_file(path) {
-                Ok(read) => assignments.extend(read),
-                Err(errors) => faults.extend(errors.into_iter().map(Fault::from)),
-            }
-            continue;
-        }
-        match Assignment::parse(option) {
-            Ok(assignment) => assignments.push(assignment),
-            Err(e) if option.contains('=') => faults.push(e.into()),
-            Err(e) => faults.push(Fault::from(e).with_hint(format!(
-                "-o sets an option; rows go to stdout (`> {option}`), or into a folder with `copy --to csv:FOLDER`"
-            ))),
-        }
-    }
-    assignments
-}
-
-fn kafka_flag(args: &SourceArgs) -> Option<&'static str> {
-    let given = [("--from", args.from.is_some()), ("--until", args.until.is_some()), ("--bounded", args.bounded)];
-    given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
-}
-
-fn check_names(sources: &[SourceOptions]) -> Result<(), Failure> {
-    let mut faults = Vec::new();
-    let mut names = BTreeSet::new();
-    for (index, source) in sources.iter().enumerate() {
-        let name = source.name();
-        if !names.insert(name) {
-            faults.push(Error::Chain(format!("two sources are called '{name}'")));
-        }
-        if name.parse::<usize>().is_ok_and(|number| number != index) {
-            faults.push(Error::Chain(format!(
-                "source {index} can't be called '{name}': that number is another source's"
-            )));
-        }
-    }
-    if faults.is_empty() { Ok(()) } else { Err(faults.into()) }
 }
 
 /// Reads the value of `--schema`.

@@ -16,6 +16,7 @@ use super::args::{self, CompletionsArgs, CopyArgs, GenArgs, OptionsArgs, OutputF
 use super::chain::{self, ChainParts, Described};
 use super::console::Console;
 use super::fault::{Failure, Fault};
+use super::input;
 use super::job;
 use super::sink::{Printed, SinkTarget};
 
@@ -26,7 +27,8 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
     let described = Described::new(&args.input, None, console)?;
     let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
-    let parts = ChainParts { job: described.job(&args.job, None), provenance, stored };
+    let job = described.job(&args.job, None);
+    let parts = ChainParts { job, provenance, stored, ..ChainParts::default() };
     let chain = described.build(parts, console).await?;
     let mut sink = printed.open(chain.hybrid.output_schema(), args.run.means.memory)?;
     let options = job::copy_options(&args.run, CommitPolicy::read());
@@ -37,7 +39,7 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
     Ok(outcome.status)
 }
 
-/// Copies the rows of sources into files.
+/// Copies the rows of sources into files or a topic.
 pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failure> {
     job::check_run(&args.run)?;
     let target = SinkTarget::parse(&args.to)?;
@@ -49,13 +51,14 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
         target.check_resumed(stored.checkpoint.sources.iter().map(|source| source.rows).sum())?;
     }
     let job = described.job(&args.job, Some(&target));
-    let chain = described.build(ChainParts { job: job.clone(), provenance, stored }, console).await?;
+    let parts = ChainParts { job: job.clone(), provenance, stored, ..ChainParts::default() };
+    let chain = described.build(parts, console).await?;
     let mut sink = target.open(&described.sink, &job, args.run.means.memory)?;
     if is_fresh {
         target.check_fresh(store.is_some())?;
     }
     let options = job::copy_options(&args.run, CommitPolicy::copy());
-    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, false, console).await?;
+    let outcome = job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, false, console).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, store.is_some())));
     Ok(outcome.status)
 }
@@ -76,7 +79,7 @@ pub(crate) async fn generate_rows(args: &GenArgs, console: &Console) -> Result<u
     let target = args.to.as_deref().map(SinkTarget::parse).transpose()?;
     let printed = Printed::new(&args.output)?;
     let mut faults = Vec::new();
-    let mut assignments = chain::assignments(&args.options, None, &mut faults);
+    let mut assignments = input::assignments(&args.options, None, &mut faults);
     if !faults.is_empty() {
         return Err(Failure::Faults(faults));
     }
@@ -101,12 +104,12 @@ pub(crate) async fn generate_rows(args: &GenArgs, console: &Console) -> Result<u
         let options = CopyOptions { read, commit: CommitPolicy::read(), progress: None };
         return Ok(job::run(&hybrid, &mut sink, None, options, printed.on_terminal, console).await?.status);
     };
-    let mut folder = target.open(&sink, &job, args.means.memory)?;
+    let mut opened = target.open(&sink, &job, args.means.memory)?;
     target.check_fresh(false)?;
     // Nothing can be resumed here, so only the size ends a file.
     let commit = CommitPolicy::copy().with_bytes(None);
     let outcome =
-        job::run(&hybrid, &mut folder, None, CopyOptions { read, commit, progress: None }, false, console).await?;
+        job::run(&hybrid, opened.as_mut(), None, CopyOptions { read, commit, progress: None }, false, console).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, false)));
     Ok(outcome.status)
 }
@@ -144,8 +147,13 @@ fn described(option: &OptionKey) -> String {
     if let Some(needs) = option.needs {
         text.push_str(&format!("; with {needs}"));
     }
+    if option.files_only {
+        text.push_str("; of files only");
+    }
     if !option.in_this_version {
         text.push_str(" (not in this version)");
+    } else if !option.later_values.is_empty() {
+        text.push_str(&format!(" (not in this version: {})", option.later_values.join(", ")));
     }
     text.push('\n');
     text

@@ -145,8 +145,8 @@ fn total(snapshot: &Snapshot) -> Option<(u64, u64, ProgressUnit)> {
     Some((alike.iter().map(|source| source.done).sum(), total, active.unit))
 }
 
-/// `1234567 rows, 12.3 MB of 45.6 MB, 01:02 left, 617283 rows/s, part-3.csv`: what matters first, since a
-/// narrow terminal cuts the end.
+/// `1234567 rows, 12.3 MB of 45.6 MB, 01:02 left, 617283 rows/s, part-3.csv`, and `1234567 rows, 5 rows/s, lag 0`
+/// where there is no end: what matters first, since a narrow terminal cuts the end.
 fn described(snapshot: &Snapshot) -> String {
     let mut parts = vec![format!("{} rows", snapshot.rows())];
     match total(snapshot) {
@@ -158,7 +158,11 @@ fn described(snapshot: &Snapshot) -> String {
         parts.push(format!("{} left", clock(eta)));
     }
     parts.push(format!("{} rows/s", snapshot.rows_per_second().round() as u64));
-    parts.extend(snapshot.split.clone());
+    match snapshot.lag {
+        // Which partition the last row was of says nothing.
+        Some(lag) => parts.push(format!("lag {lag}")),
+        None => parts.extend(snapshot.split.clone()),
+    }
     parts.join(", ")
 }
 
@@ -174,6 +178,11 @@ pub(crate) fn bytes(bytes: u64) -> String {
         unit += 1;
     }
     format!("{value:.1} {}", UNITS[unit])
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// `1:02:03`, or `02:03` under an hour.

@@ -1,14 +1,16 @@
-//! The `segue` program, in layers: [`args`] as typed, [`chain`] and [`sink`] as meant, then the commands.
+//! The `segue` program, in layers: [`args`] as typed, [`input`], [`chain`] and [`sink`] as meant, then the commands.
 
 mod args;
 mod chain;
 mod commands;
 mod console;
 mod fault;
+mod input;
 mod job;
 mod memory;
 mod plan;
 mod sink;
+mod status;
 
 use std::io;
 use std::process::ExitCode;
@@ -64,7 +66,7 @@ fn run(command: Command, console: &Console) -> Result<u8, Failure> {
         Command::Plan(args) => on_runtime(plan::plan(&args, console)),
         Command::Schema(args) => on_runtime(commands::schema(&args, console)),
         Command::Gen(args) => on_runtime(commands::generate_rows(&args, console)),
-        Command::Status(args) => plan::status(&args),
+        Command::Status(args) => status::status(&args),
         Command::Options(args) => commands::options(&args),
         Command::Completions(args) => commands::completions(&args),
         Command::Demo(_) => Err(Fault::later("demo").into()),

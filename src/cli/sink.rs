@@ -1,4 +1,4 @@
-//! Where rows go: a stream on stdout, or a folder of files.
+//! Where rows go: a stream on stdout, a folder of files, or a topic.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -6,34 +6,51 @@ use std::path::Path;
 
 use arrow::datatypes::SchemaRef;
 use segue::error::Error;
+#[cfg(feature = "kafka")]
+use segue::kafka::KafkaAddress;
 use segue::options::SinkOptions;
-use segue::sink::{DEFAULT_WRITER_MEMORY_BYTES, FolderFormat, FolderSink, Header, StreamFormat, WriterSink};
+#[cfg(feature = "kafka")]
+use segue::sink::DEFAULT_KAFKA_MEMORY_BYTES;
+use segue::sink::{
+    DEFAULT_WRITER_MEMORY_BYTES, FolderFormat, FolderSink, FolderSinkBuilder, Header, Sink, StreamFormat, WriterSink,
+};
 
 use super::args::{OutputArgs, OutputFormat};
 use super::fault::{Failure, Fault};
 
-/// A sink as `--to` names it: `FORMAT:FOLDER`.
+/// A sink as `--to` names it.
 #[derive(Clone, Debug)]
-pub(crate) struct SinkTarget {
-    format: FolderFormat,
-    folder: String,
+pub(crate) enum SinkTarget {
+    /// `FORMAT:FOLDER`
+    Folder { format: FolderFormat, folder: String },
+    /// `kafka://HOST/TOPIC`
+    #[cfg(feature = "kafka")]
+    Topic(KafkaAddress),
 }
 
 impl fmt::Display for SinkTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.format, self.folder)
+        match self {
+            Self::Folder { format, folder } => write!(f, "{format}:{folder}"),
+            #[cfg(feature = "kafka")]
+            Self::Topic(address) => address.fmt(f),
+        }
     }
 }
 
 impl SinkTarget {
     /// Understands `--to`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let later = ["kafka:", "delta:", "avro:", "s3://", "gs://", "az://"];
+        if text.starts_with("kafka:") {
+            return topic(text);
+        }
+        let later = ["delta:", "avro:", "s3://", "gs://", "az://"];
         if let Some(word) = later.iter().find(|word| text.starts_with(**word)) {
             return Err(Fault::later(format!("--to {text}: {}", word.trim_end_matches([':', '/']))).into());
         }
         let wanted = || {
-            let what = "it is not FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT";
+            let what =
+                "it is neither FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT, nor kafka://HOST/TOPIC";
             let fault = Fault::usage(format!("--to '{text}': {what}"));
             if text.contains(':') {
                 fault
@@ -50,51 +67,60 @@ impl SinkTarget {
         if folder.is_empty() {
             return Err(wanted().into());
         }
-        Ok(Self { format, folder: folder.to_owned() })
+        Ok(Self::Folder { format, folder: folder.to_owned() })
     }
 
-    /// Claims the folder for `job`, with at most a third of `memory_bytes`.
-    pub(crate) fn open(&self, options: &SinkOptions, job: &str, memory_bytes: usize) -> Result<FolderSink, Failure> {
-        let usual_bytes = match self.format {
-            #[cfg(feature = "parquet")]
-            FolderFormat::Parquet => segue::sink::DEFAULT_PARQUET_MEMORY_BYTES,
-            _ => segue::sink::DEFAULT_FOLDER_MEMORY_BYTES,
-        };
-        let mut builder = FolderSink::builder(self.format, &self.folder).job(job);
-        builder = builder.memory_bytes(usual_bytes.min(memory_bytes / 3));
-        if let Some(bytes) = options.file_size_bytes() {
-            builder = builder.roll_bytes(bytes);
-        }
-        if let Some(interval) = options.rollover_interval() {
-            builder = builder.rollover_interval(interval);
-        }
-        if let Some(header) = options.csv_header() {
-            builder = builder.header(if header { Header::Written } else { Header::Omitted });
-        }
-        #[cfg(feature = "parquet")]
-        {
-            builder = builder.parquet(options.parquet()?);
-        }
-        Ok(builder.build()?)
+    /// Claims the target for `job`, with at most a third of `memory_bytes`.
+    pub(crate) fn open(&self, options: &SinkOptions, job: &str, memory_bytes: usize) -> Result<Box<dyn Sink>, Failure> {
+        let most_bytes = memory_bytes / 3;
+        Ok(match self {
+            Self::Folder { format, folder } => {
+                Box::new(folder_builder(*format, folder, options, most_bytes)?.job(job).build()?)
+            }
+            #[cfg(feature = "kafka")]
+            Self::Topic(address) => {
+                let bytes = DEFAULT_KAFKA_MEMORY_BYTES.min(most_bytes);
+                Box::new(options.kafka_builder(address)?.memory_bytes(bytes).build()?)
+            }
+        })
     }
 
-    /// Checks that the options are of this sink's format.
+    /// Checks that the options are of this sink, and can stand.
     pub(crate) fn check(&self, options: &SinkOptions) -> Result<(), Failure> {
-        let foreign = options.keys().find_map(|key| {
-            let format = key.strip_prefix("sink.")?.split_once('.')?.0;
-            (["csv", "parquet"].contains(&format) && format != self.format.as_str()).then(|| Error::InvalidOption {
-                key: key.to_owned(),
-                reason: format!("it is an option of {format}, and the sink is {}", self.format),
-            })
-        });
-        foreign.map_or(Ok(()), |error| Err(error.into()))
+        let faults: Vec<Error> = options.keys().filter_map(|key| self.foreign(key)).collect();
+        if !faults.is_empty() {
+            return Err(faults.into());
+        }
+        match self {
+            Self::Folder { .. } => Ok(()),
+            #[cfg(feature = "kafka")]
+            Self::Topic(address) => Ok(options.kafka_builder(address)?.check()?),
+        }
+    }
+
+    /// The fault of an option that means nothing to this sink.
+    fn foreign(&self, key: &str) -> Option<Error> {
+        let group = key.strip_prefix("sink.")?.split('.').next()?;
+        let known_by = match group {
+            "csv" => "csv",
+            "parquet" => "parquet",
+            "format" | "partitions" | "properties" => "topics",
+            _ => "folders",
+        };
+        let (is_known, kind) = match self {
+            Self::Folder { format, .. } => ([format.as_str(), "folders"].contains(&known_by), format.as_str()),
+            #[cfg(feature = "kafka")]
+            Self::Topic(_) => (known_by == "topics", "a topic"),
+        };
+        let reason = || format!("it is an option of {known_by}, and the sink is {kind}");
+        (!is_known).then(|| Error::InvalidOption { key: key.to_owned(), reason: reason() })
     }
 
     /// Refuses a folder that knows nothing of a job that has written into it: its rows went elsewhere, or were
-    /// deleted, and going on would leave them out.
+    /// deleted, and going on would leave them out. A topic keeps nothing of a job.
     pub(crate) fn check_resumed(&self, num_rows: u64) -> Result<(), Failure> {
-        let folder = self.folder.strip_prefix("file://").unwrap_or(&self.folder);
-        if num_rows == 0 || Path::new(folder).join("_segue/job.json").exists() {
+        let Some(folder) = self.folder() else { return Ok(()) };
+        if num_rows == 0 || folder.join("_segue/job.json").exists() {
             return Ok(());
         }
         let reason = format!("the checkpoint has {num_rows} rows written into it, and it knows nothing of this job");
@@ -102,10 +128,11 @@ impl SinkTarget {
         Err(fault.with_hint("put it back, or begin anew without the checkpoint").into())
     }
 
-    /// Refuses a folder with files in it if nothing says how far they go: they would all be written again.
+    /// Refuses a folder with files in it if nothing says how far they go: they would all be written again. A
+    /// topic may hold whatever it likes: rows are appended.
     pub(crate) fn check_fresh(&self, has_checkpoint: bool) -> Result<(), Failure> {
-        let folder = self.folder.strip_prefix("file://").unwrap_or(&self.folder);
-        let entries = match Path::new(folder).read_dir() {
+        let Some(folder) = self.folder() else { return Ok(()) };
+        let entries = match folder.read_dir() {
             Ok(entries) => entries,
             // The sink makes it, or says why it can't.
             Err(_) => return Ok(()),
@@ -127,6 +154,68 @@ impl SinkTarget {
         };
         Err(Fault::usage(format!("{self}: {reason}")).with_hint(hint).into())
     }
+
+    fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Folder { folder, .. } => Some(Path::new(folder.strip_prefix("file://").unwrap_or(folder))),
+            #[cfg(feature = "kafka")]
+            Self::Topic(_) => None,
+        }
+    }
+}
+
+/// Understands `--to kafka://HOST/TOPIC`.
+#[cfg(feature = "kafka")]
+fn topic(text: &str) -> Result<SinkTarget, Failure> {
+    // Whoever puts a password there learns that it doesn't belong there, and nobody else learns it.
+    let shown = text.split_once('@').map_or(text, |(_, host)| host);
+    let wrong = |reason: &str| Failure::from(Fault::usage(format!("--to {shown}: {reason}")));
+    let address = match text.parse::<KafkaAddress>() {
+        Ok(address) => address,
+        Err(Error::InvalidOption { reason, .. }) => {
+            return Err(wrong(&reason.replace("-o properties.", "-o sink.properties.")));
+        }
+        Err(e) => return Err(e.into()),
+    };
+    if address.topics.len() > 1 {
+        return Err(wrong("it names several topics, and rows go into one"));
+    }
+    Ok(SinkTarget::Topic(address))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn topic(text: &str) -> Result<SinkTarget, Failure> {
+    let fault = Fault::usage(format!("--to {text}: this segue was built without the feature kafka"));
+    Err(fault.with_hint("build it with: cargo build --release --features kafka").into())
+}
+
+/// A sink into a folder, with the options set.
+fn folder_builder(
+    format: FolderFormat,
+    folder: &str,
+    options: &SinkOptions,
+    most_bytes: usize,
+) -> Result<FolderSinkBuilder, Error> {
+    let usual_bytes = match format {
+        #[cfg(feature = "parquet")]
+        FolderFormat::Parquet => segue::sink::DEFAULT_PARQUET_MEMORY_BYTES,
+        _ => segue::sink::DEFAULT_FOLDER_MEMORY_BYTES,
+    };
+    let mut builder = FolderSink::builder(format, folder).memory_bytes(usual_bytes.min(most_bytes));
+    if let Some(bytes) = options.file_size_bytes() {
+        builder = builder.roll_bytes(bytes);
+    }
+    if let Some(interval) = options.rollover_interval() {
+        builder = builder.rollover_interval(interval);
+    }
+    if let Some(header) = options.csv_header() {
+        builder = builder.header(if header { Header::Written } else { Header::Omitted });
+    }
+    #[cfg(feature = "parquet")]
+    {
+        builder = builder.parquet(options.parquet()?);
+    }
+    Ok(builder)
 }
 
 /// How rows are printed.
@@ -172,9 +261,67 @@ mod tests {
 
     #[test]
     fn a_target_is_a_format_and_a_folder() {
-        assert_eq!(SinkTarget::parse("csv:a:b").unwrap().folder, "a:b");
-        for wrong in ["out", "csv:", "xml:out", "delta:out", "kafka://h/t"] {
+        assert_eq!(SinkTarget::parse("csv:a:b").unwrap().to_string(), "csv:a:b");
+        for wrong in ["out", "csv:", "xml:out", "delta:out"] {
             assert_eq!(SinkTarget::parse(wrong).unwrap_err().status(), 2, "{wrong}");
         }
+    }
+
+    #[cfg(feature = "kafka")]
+    fn told(failure: Failure) -> String {
+        let mut text = Vec::new();
+        failure.tell(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[cfg(feature = "kafka")]
+    #[test]
+    fn a_target_is_one_topic_and_says_no_password() {
+        assert_eq!(SinkTarget::parse("kafka://h/t").unwrap().to_string(), "kafka://h:9092/t");
+        for (wrong, why) in [
+            ("kafka:h/t", "error: --to kafka:h/t: it is not kafka://HOST[:9092][,HOST…]/TOPIC[,TOPIC…]\n"),
+            ("kafka://h/a,b", "error: --to kafka://h/a,b: it names several topics, and rows go into one\n"),
+            (
+                "kafka://me:geheim@h/t",
+                "error: --to h/t: it has no user; -o sink.properties.sasl.username and \
+                 -o sink.properties.sasl.password say who asks\n",
+            ),
+        ] {
+            let failure = SinkTarget::parse(wrong).unwrap_err();
+            assert_eq!((failure.status(), told(failure).as_str()), (2, why));
+        }
+    }
+
+    #[cfg(feature = "kafka")]
+    #[test]
+    fn options_of_another_kind_of_sink_are_refused_all_of_them() {
+        let faults = |target: &str, keys: &[(&str, &str)]| {
+            let mut options = SinkOptions::default();
+            keys.iter().for_each(|(key, value)| options.set(key, &(*value).into()).unwrap());
+            SinkTarget::parse(target).unwrap().check(&options).err().map(told).unwrap_or_default()
+        };
+        let of_topics = [("sink.format", "json"), ("sink.partitions", "3"), ("sink.properties.linger.ms", "1")];
+        let of_folders = [("sink.csv.header", "false"), ("sink.rolling-policy.file-size", "1 mb")];
+        assert_eq!(faults("kafka://h/t", &of_topics), "");
+        assert_eq!(faults("csv:out", &of_folders), "");
+        assert_eq!(
+            faults("kafka://h/t", &of_folders),
+            "error: option 'sink.csv.header': it is an option of csv, and the sink is a topic\n\
+             error: option 'sink.rolling-policy.file-size': it is an option of folders, and the sink is a topic\n"
+        );
+        assert_eq!(
+            faults("csv:out", &of_topics),
+            "error: option 'sink.format': it is an option of topics, and the sink is csv\n\
+             error: option 'sink.partitions': it is an option of topics, and the sink is csv\n\
+             error: option 'sink.properties.linger.ms': it is an option of topics, and the sink is csv\n"
+        );
+        assert_eq!(
+            faults("kafka://h/t", &[("sink.partitions", "0")]),
+            "error: option 'sink.partitions': it must be from 1 to 65535\n"
+        );
+        assert_eq!(
+            faults("kafka://h/t", &[("sink.properties.acks", "1")]),
+            "error: option 'sink.properties.acks': it can't be set: a row is safe when every replica in sync has it\n"
+        );
     }
 }

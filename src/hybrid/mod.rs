@@ -121,12 +121,7 @@ impl HybridSourceBuilder {
             }
         }
         if let Some(source) = before.iter().find(|source| !source.boundedness().has_end()) {
-            let because = source.unbounded_because().map_or_else(String::new, |option| format!(": {option}"));
-            return Err(Error::Chain(format!(
-                "source '{}' has no end{because}; only the last of a chain may be endless, and '{}' comes after it",
-                source.name(),
-                last.name()
-            )));
+            return Err(endless(source.name(), source.unbounded_because().as_deref(), last.name()));
         }
         let schema = match self.schema {
             Some(schema) => schema,
@@ -148,6 +143,14 @@ impl HybridSourceBuilder {
         }
         Ok(HybridSource { sources: self.sources, schema, provenance: self.provenance, job: self.job })
     }
+}
+
+/// The error for a source without an end that others come after.
+pub(crate) fn endless(source: &str, because: Option<&str>, last: &str) -> Error {
+    let because = because.map_or_else(String::new, |option| format!(": {option}"));
+    Error::Chain(format!(
+        "source '{source}' has no end{because}; only the last of a chain may be endless, and '{last}' comes after it"
+    ))
 }
 
 impl HybridSource {

@@ -94,9 +94,15 @@ impl ClientSettings {
 
     /// Checks every property: that it is librdkafka's, that its value can stand, and that it is the user's to set.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_as("properties.", &RESERVED)
+    }
+
+    /// As [`Self::check`], for properties that are given with `prefix`, of which the `reserved` ones can't be
+    /// set, each for its reason.
+    pub(crate) fn check_as(&self, prefix: &str, reserved: &[(&str, &str)]) -> Result<()> {
         for (key, value) in &self.properties {
-            let option = || format!("properties.{key}");
-            if let Some((_, why)) = RESERVED.iter().find(|(reserved, _)| reserved == key) {
+            let option = || format!("{prefix}{key}");
+            if let Some((_, why)) = reserved.iter().find(|(reserved, _)| reserved == key) {
                 return Err(Error::option(option(), format!("it can't be set: {why}")));
             }
             if let Some((_, instead)) = JAVA_ONLY.iter().find(|(java, _)| java == key) {

@@ -1,6 +1,5 @@
 //! The polling thread: takes messages, keeps positions, cuts micro-batches, and hands them to the pool.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -152,7 +151,7 @@ impl Consumer {
                 .start(partition.topic, partition.id, self.states[index].state.position)
                 .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
         }
-        let index = partition_index(&self.partitions);
+        let index = PartitionIndex::new(&self.partitions);
         let mut batch = MicroBatch::new(self.decoding.wanted(), None);
         // Small first: a partition of large messages must not fill the memory with its first batch.
         let mut chunk = 16;
@@ -199,7 +198,7 @@ impl Consumer {
         &mut self,
         max: usize,
         timeout: Duration,
-        index: &BTreeMap<(usize, i32), u32>,
+        index: &PartitionIndex,
         batch: &mut MicroBatch,
     ) -> Result<usize, Stop> {
         let (states, partitions) = (&mut self.states, &self.partitions);
@@ -212,7 +211,7 @@ impl Consumer {
                 Event::Message(message) => (message.topic, message.partition()),
                 Event::End { topic, partition, .. } | Event::Failed { topic, partition, .. } => (*topic, *partition),
             };
-            let Some(&which) = index.get(&(topic, partition)) else { return };
+            let Some(which) = index.get(topic, partition) else { return };
             let state = &mut states[which as usize];
             if state.state.done {
                 return;
@@ -386,9 +385,29 @@ impl Consumer {
     }
 }
 
-/// The index of each partition, by topic and number.
-fn partition_index(partitions: &[Partition]) -> BTreeMap<(usize, i32), u32> {
-    partitions.iter().zip(0..).map(|(partition, index)| ((partition.topic, partition.id), index)).collect()
+/// The index of each partition, by topic and number: looked up for every message.
+struct PartitionIndex(Vec<Vec<Option<u32>>>);
+
+impl PartitionIndex {
+    fn new(partitions: &[Partition]) -> Self {
+        let mut topics: Vec<Vec<Option<u32>>> = Vec::new();
+        for (partition, index) in partitions.iter().zip(0..) {
+            let id = usize::try_from(partition.id).unwrap_or(0);
+            if topics.len() <= partition.topic {
+                topics.resize(partition.topic + 1, Vec::new());
+            }
+            let topic = &mut topics[partition.topic];
+            if topic.len() <= id {
+                topic.resize(id + 1, None);
+            }
+            topic[id] = Some(index);
+        }
+        Self(topics)
+    }
+
+    fn get(&self, topic: usize, partition: i32) -> Option<u32> {
+        *self.0.get(topic)?.get(usize::try_from(partition).ok()?)?
+    }
 }
 
 /// Says that a plain earliest start goes on from the log's new beginning.

@@ -94,7 +94,9 @@ impl MicroBatch {
     /// Adds a move of `partition` from `from` to `next`.
     pub(super) fn push(&mut self, partition: u32, from: u64, kind: EntryKind, next: u64, now: Instant) {
         self.began.get_or_insert(now);
-        if !self.touched.iter().any(|(known, _)| *known == partition) {
+        // Messages mostly come in runs of one partition.
+        let is_run = self.entries.last().is_some_and(|last| last.partition == partition);
+        if !is_run && !self.touched.iter().any(|(known, _)| *known == partition) {
             self.touched.push((partition, from));
         }
         self.entries.push(Entry { partition, kind, next, value_end: self.values.len() });

@@ -86,7 +86,7 @@ pub fn assign(
     let mut scoped: Vec<_> =
         assignments.iter().map(|assignment| (scope(&assignment.key, &names), assignment)).collect();
     // The format says which of the other options a source knows.
-    scoped.sort_by_key(|((_, key), _)| *key != "format");
+    scoped.sort_by_key(|((_, key), _)| !matches!(*key, "format" | "value.format"));
     for ((scope, key), assignment) in scoped {
         let set = match (scope, &mut sink) {
             (Scope::Source(index), _) if index < sources.len() => sources[index].set(key, &assignment.value),
@@ -141,17 +141,20 @@ fn scope<'a>(key: &'a str, names: &[String]) -> (Scope, &'a str) {
 
 fn for_every(sources: &mut [SourceOptions], key: &str, value: &OptionValue) -> Result<()> {
     let Some(recognised) = recognise(key) else { return Err(unknown(key)) };
-    let applies_to = recognised.option.applies_to;
+    let option = recognised.option;
     check_value(key, value)?;
     let mut known = false;
-    for source in sources.iter_mut().filter(|source| source.may_know(applies_to)) {
+    for source in sources.iter_mut().filter(|source| source.may_know(option)) {
         known = true;
         source.set_for_every(key, value)?;
     }
     if known {
         return Ok(());
     }
-    Err(Error::option(key, format!("it is an option of {}, and no source here knows it", applies_to.as_str())))
+    let is_for_files = option.files_only && sources.iter().any(SourceOptions::is_topic);
+    let place = if is_for_files { " in files" } else { "" };
+    let whose = option.applies_to.as_str();
+    Err(Error::option(key, format!("it is an option of {whose}{place}, and no source here knows it")))
 }
 
 fn no_source(key: &str, index: usize, num_sources: usize) -> Error {
@@ -233,6 +236,14 @@ mod tests {
             &["csv.header=true"],
             &["option 'csv.header': it is an option of csv, and no source here knows it"],
         );
+        check(
+            &["x.csv"],
+            &["scan.startup.mode=latest-offset", "0.topic=t"],
+            &[
+                "option 'scan.startup.mode': it is an option of kafka, and no source here knows it",
+                "option '0.topic': it is an option of kafka, and source '0' is csv in files",
+            ],
+        );
         check(&["x"], &["seed=1"], &["option 'seed': it is an option of datagen, and no source here knows it"]);
     }
 
@@ -266,8 +277,14 @@ mod tests {
     fn what_is_not_built_yet_says_so_unless_it_changes_nothing() {
         check(&["x.csv"], &["csv.charset=latin1"], &["option 'csv.charset' is not in this version"]);
         check(&["x.csv"], &["csv.charset=utf-8", "csv.ignore-parse-errors=false"], &[]);
-        check(&["x.csv"], &["scan.startup.mode=latest-offset"], &["option 'scan.startup.mode' is not in this version"]);
-        check(&["x.csv"], &["0.topic=t"], &["option '0.topic' is not in this version"]);
+        check(
+            &["x.csv"],
+            &["0.format=avro", "source.on-new-files=read"],
+            &[
+                "option '0.format': avro is not in this version",
+                "option 'source.on-new-files': read is not in this version",
+            ],
+        );
     }
 
     #[test]

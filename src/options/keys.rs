@@ -93,8 +93,12 @@ pub struct OptionKey {
     pub meaning: &'static str,
     /// The option, and its value, without which this one means nothing: `scan.startup.mode=timestamp`.
     pub needs: Option<&'static str>,
+    /// Whether it is about files, and never about messages, though their format is the same.
+    pub files_only: bool,
     /// Whether this version knows what to do with it.
     pub in_this_version: bool,
+    /// Words of [`ValueType::OneOf`] that this version doesn't know what to do with.
+    pub later_values: &'static [&'static str],
 }
 
 const fn key(
@@ -104,12 +108,32 @@ const fn key(
     default: &'static str,
     meaning: &'static str,
 ) -> OptionKey {
-    OptionKey { key, value, default, applies_to, meaning, needs: None, in_this_version: true }
+    OptionKey {
+        key,
+        value,
+        default,
+        applies_to,
+        meaning,
+        needs: None,
+        files_only: false,
+        in_this_version: true,
+        later_values: &[],
+    }
 }
 
 impl OptionKey {
     const fn later(mut self) -> Self {
         self.in_this_version = false;
+        self
+    }
+
+    const fn later_values(mut self, words: &'static [&'static str]) -> Self {
+        self.later_values = words;
+        self
+    }
+
+    const fn files_only(mut self) -> Self {
+        self.files_only = true;
         self
     }
 
@@ -134,6 +158,9 @@ impl OptionKey {
 use AppliesTo::{Chain, Csv, Datagen, Filesystem, Json, Kafka, Sink, Source};
 use ValueType::{Boolean, Character, Count, Duration, Integer, OneOf, Size, Text};
 
+const FORMATS: ValueType = OneOf(&["csv", "json", "parquet", "raw", "avro", "arrow", "delta"]);
+const LATER_FORMATS: &[&str] = &["avro", "arrow", "delta"];
+
 /// Every option key, in the order in which `segue options` shows them.
 pub static OPTION_KEYS: &[OptionKey] = &[
     key(Source, "connector", OneOf(&["filesystem", "kafka", "datagen"]), "", "what kind of source it is"),
@@ -141,10 +168,11 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(
         Source,
         "format",
-        OneOf(&["csv", "json", "parquet", "raw", "avro", "arrow", "delta"]),
-        "by suffix",
+        FORMATS,
+        "by suffix; a topic's is that of the source before",
         "how the bytes are to be understood",
-    ),
+    )
+    .later_values(LATER_FORMATS),
     key(Source, "column.NAME.from", Text, "NAME", "the source's column that column NAME of the schema is taken from"),
     key(Source, "column.NAME.constant", Text, "", "a value that column NAME has in every row of the source"),
     key(Source, "column.NAME.default", Text, "", "a value in place of null in column NAME"),
@@ -169,8 +197,9 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "source.on-new-files",
         OneOf(&["ignore", "read", "error"]),
         "ignore",
-        "files that appear after the list was made ('read' is not in this version)",
-    ),
+        "files that appear after the list was made",
+    )
+    .later_values(&["read"]),
     key(
         Filesystem,
         "source.monitor-interval",
@@ -186,8 +215,10 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         OneOf(&["auto", "true", "false"]),
         "auto",
         "whether the first record of each file names its columns",
-    ),
-    key(Csv, "csv.ignore-first-line", Boolean, "false", "drops the first record of each file; columns go by position"),
+    )
+    .files_only(),
+    key(Csv, "csv.ignore-first-line", Boolean, "false", "drops the first record of each file; columns go by position")
+        .files_only(),
     key(Csv, "csv.field-delimiter", Character, ", (a tab in .tsv files)", "separates fields"),
     key(Csv, "csv.quote-character", Character, "\"", "encloses fields that hold delimiters or line ends"),
     key(Csv, "csv.disable-quote-character", Boolean, "false", "takes quotes as data"),
@@ -231,24 +262,34 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         .needs("fields.NAME.kind=random"),
     key(Datagen, "fields.NAME.length", Count, "16", "characters of text, bytes of BYTES")
         .needs("fields.NAME.kind=random"),
-    key(Kafka, "topic", Text, "", "the topics, ';' between several").later(),
+    key(Kafka, "topic", Text, "", "the topics, ';' between several; on the command line the source names them"),
     key(Kafka, "topic-pattern", Text, "", "a regular expression of topics").later(),
-    key(Kafka, "value.format", Text, "", "the same as format").later(),
-    key(Kafka, "properties.*", Text, "", "settings of the client, by librdkafka's names").later(),
+    key(Kafka, "value.format", FORMATS, "", "the same as format").later_values(LATER_FORMATS),
+    key(Kafka, "properties.*", Text, "", "a setting of the client, by librdkafka's name: properties.security.protocol"),
     key(
         Kafka,
         "scan.startup.mode",
         OneOf(&["earliest-offset", "latest-offset", "timestamp", "specific-offsets", "group-offsets", "from-history"]),
         "earliest-offset",
-        "where reading begins",
+        "where reading begins, the first time; --from is short for it",
     )
-    .later(),
-    key(Kafka, "scan.startup.timestamp-millis", Count, "", "the time to begin at")
-        .needs("scan.startup.mode=timestamp")
-        .later(),
-    key(Kafka, "scan.startup.specific-offsets", Text, "", "partition:0,offset:42;partition:1,offset:300")
-        .needs("scan.startup.mode=specific-offsets")
-        .later(),
+    .later_values(&["group-offsets", "from-history"]),
+    key(
+        Kafka,
+        "scan.startup.timestamp-millis",
+        Count,
+        "",
+        "the first message of this time or a later one is the first, in ms since the epoch",
+    )
+    .needs("scan.startup.mode=timestamp"),
+    key(
+        Kafka,
+        "scan.startup.specific-offsets",
+        Text,
+        "",
+        "the first offset of every partition: partition:0,offset:42;partition:1,offset:300",
+    )
+    .needs("scan.startup.mode=specific-offsets"),
     key(Kafka, "scan.startup.specific-offsets.default", Text, "", "the start of partitions that aren't named")
         .needs("scan.startup.mode=specific-offsets")
         .later(),
@@ -263,15 +304,24 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "scan.bounded.mode",
         OneOf(&["unbounded", "latest-offset", "timestamp", "specific-offsets"]),
         "unbounded",
-        "where reading ends",
+        "where reading ends; --until is short for it",
+    ),
+    key(
+        Kafka,
+        "scan.bounded.timestamp-millis",
+        Count,
+        "",
+        "the first message of this time or a later one isn't read any more, in ms since the epoch",
     )
-    .later(),
-    key(Kafka, "scan.bounded.timestamp-millis", Count, "", "the time to end at")
-        .needs("scan.bounded.mode=timestamp")
-        .later(),
-    key(Kafka, "scan.bounded.specific-offsets", Text, "", "partition:0,offset:42;partition:1,offset:300")
-        .needs("scan.bounded.mode=specific-offsets")
-        .later(),
+    .needs("scan.bounded.mode=timestamp"),
+    key(
+        Kafka,
+        "scan.bounded.specific-offsets",
+        Text,
+        "",
+        "the end of every partition, exclusive: partition:0,offset:42;partition:1,offset:300",
+    )
+    .needs("scan.bounded.mode=specific-offsets"),
     key(
         Kafka,
         "scan.on-data-loss",
@@ -294,8 +344,9 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Sink, "sink.rolling-policy.rollover-interval", Duration, "none", "a file is closed after so long"),
     key(Sink, "sink.csv.header", Boolean, "true", "whether CSV files begin with the names of the columns"),
     key(Sink, "sink.partition-by", Text, "", "columns that make folders").later(),
-    key(Sink, "sink.format", Text, "", "the format of messages").later(),
-    key(Sink, "sink.partitions", Count, "1", "the partitions of a topic that has to be made").later(),
+    key(Sink, "sink.format", OneOf(&["csv", "json"]), "csv", "how a row is written into a message; csv has no header"),
+    key(Sink, "sink.partitions", Count, "1", "the partitions of a topic that has to be made"),
+    key(Sink, "sink.properties.*", Text, "", "settings of a topic's client, by librdkafka's names"),
     key(
         Sink,
         "sink.parquet.compression",
@@ -336,7 +387,7 @@ pub fn options_of(topic: &str) -> Result<Vec<&'static OptionKey>> {
             let applies_to = option.applies_to;
             applies_to.as_str() == topic
                 || (with_source && applies_to == Source)
-                || (topic == "kafka" && matches!(applies_to, Csv | Json))
+                || (topic == "kafka" && matches!(applies_to, Csv | Json) && !option.files_only)
                 || option
                     .key
                     .strip_prefix("sink.")

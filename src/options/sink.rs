@@ -1,13 +1,19 @@
 //! The options of a sink.
 
 use std::collections::BTreeMap;
+#[cfg(feature = "kafka")]
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::value::{OptionValue, parse_boolean, parse_duration, parse_size};
 use super::{AppliesTo, check_value};
 use crate::error::{Error, Result};
+#[cfg(feature = "kafka")]
+use crate::kafka::KafkaAddress;
 #[cfg(feature = "parquet")]
 use crate::sink::ParquetOptions;
+#[cfg(feature = "kafka")]
+use crate::sink::{KafkaSink, KafkaSinkBuilder};
 
 /// The options of a sink, each checked as it is set.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +80,32 @@ impl SinkOptions {
                 rows.ok_or_else(|| Error::option("sink.parquet.row-group-rows", "it must be at least 1"))?;
         }
         Ok(parquet)
+    }
+
+    /// A sink into the topic at `address`, with the options set.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for a value that can't stand.
+    #[cfg(feature = "kafka")]
+    pub fn kafka_builder(&self, address: &KafkaAddress) -> Result<KafkaSinkBuilder> {
+        let mut builder = KafkaSink::builder(address);
+        if let Some(text) = self.text("sink.format") {
+            builder = builder.format(text.parse()?);
+        }
+        if let Some(text) = self.text("sink.partitions") {
+            let partitions = text.trim().parse::<NonZeroU16>();
+            let wrong = |_| Error::option("sink.partitions", format!("it must be from 1 to {}", u16::MAX));
+            builder = builder.partitions(partitions.map_err(wrong)?);
+        }
+        for (key, value) in &self.values {
+            let Some(property) = key.strip_prefix("sink.properties.") else { continue };
+            builder = if value.is_secret() {
+                builder.secret_property(property, value.as_str())
+            } else {
+                builder.property(property, value.as_str())
+            };
+        }
+        Ok(builder)
     }
 
     fn text(&self, key: &str) -> Option<&str> {

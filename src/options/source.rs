@@ -6,10 +6,12 @@ use arrow::datatypes::SchemaRef;
 
 use super::keys::recognise;
 use super::value::{OptionValue, parse_boolean, parse_count, parse_integer};
-use super::{AppliesTo, check_value};
+use super::{AppliesTo, OptionKey, check_value};
 use crate::error::{Error, Result};
 use crate::file::{FileSource, FileSourceBuilder, OnNewFiles};
 use crate::format::Format;
+#[cfg(feature = "kafka")]
+use crate::kafka::{KafkaAddress, KafkaSource, KafkaSourceBuilder};
 use crate::schema::{ColumnRule, Mapping, OnExtra, OnMissing};
 use crate::source::{DatagenSource, DatagenSourceBuilder, FieldKind};
 
@@ -21,6 +23,12 @@ pub enum Connector {
         /// Where they are.
         path: String,
     },
+    /// Topics.
+    #[cfg(feature = "kafka")]
+    Kafka {
+        /// Where they are.
+        address: KafkaAddress,
+    },
     /// Generated rows.
     Datagen,
 }
@@ -30,6 +38,8 @@ impl Connector {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Filesystem { .. } => "filesystem",
+            #[cfg(feature = "kafka")]
+            Self::Kafka { .. } => "kafka",
             Self::Datagen => "datagen",
         }
     }
@@ -66,6 +76,11 @@ impl SourceOptions {
         &self.name
     }
 
+    /// Whether it is a source of topics: one whose formats nothing but options can tell.
+    pub fn is_topic(&self) -> bool {
+        self.connector.as_str() == "kafka"
+    }
+
     /// Sets an option of this source.
     ///
     /// # Errors
@@ -82,8 +97,13 @@ impl SourceOptions {
 
     fn give(&mut self, key: &str, value: &OptionValue, own: bool) -> Result<()> {
         let option = check_value(key, value)?;
-        if !self.may_know(option.applies_to) {
-            let reason = format!("it is an option of {}, and {}", option.applies_to.as_str(), self.described());
+        if !self.may_know(option) {
+            let (whose, what) = (option.applies_to.as_str(), self.described());
+            let reason = if option.files_only && self.is_topic() {
+                format!("it is an option of {whose} in files, and {what}: a message has no header")
+            } else {
+                format!("it is an option of {whose}, and {what}")
+            };
             return Err(Error::option(key, reason));
         }
         match key {
@@ -91,6 +111,7 @@ impl SourceOptions {
                 return Err(Error::option(key, format!("{} already", self.described())));
             }
             "path" => return Err(Error::option(key, "the source has its path already")),
+            "topic" => return Err(Error::option(key, "the source has its topics already")),
             "name" if value.as_str().is_empty() => return Err(Error::option(key, "a name can't be empty")),
             "name" => value.as_str().clone_into(&mut self.name),
             _ => {}
@@ -104,36 +125,47 @@ impl SourceOptions {
         Ok(())
     }
 
-    /// Whether an option of `applies_to` can mean something here, as far as is known before files are listed.
-    pub(super) fn may_know(&self, applies_to: AppliesTo) -> bool {
+    /// Whether an option can mean something here, as far as is known before anything is looked at.
+    pub(super) fn may_know(&self, option: &OptionKey) -> bool {
         let is_files = matches!(self.connector, Connector::Filesystem { .. });
-        let may_be = |format| is_files && self.format_ahead().is_none_or(|known| known == format);
-        match applies_to {
+        let has_text = is_files || (self.is_topic() && !option.files_only);
+        let may_be = |format| has_text && self.format_ahead().is_none_or(|known| known == format);
+        match option.applies_to {
             AppliesTo::Source => true,
             AppliesTo::Filesystem => is_files,
             AppliesTo::Csv => may_be(Format::Csv),
             AppliesTo::Json => may_be(Format::Json),
+            AppliesTo::Kafka => self.is_topic(),
             AppliesTo::Datagen => self.connector == Connector::Datagen,
-            AppliesTo::Kafka | AppliesTo::Chain | AppliesTo::Sink => false,
+            AppliesTo::Chain | AppliesTo::Sink => false,
         }
     }
 
     fn described(&self) -> String {
+        let medium = if self.is_topic() { "messages" } else { "files" };
         match (&self.connector, self.format_ahead()) {
-            (Connector::Filesystem { .. }, Some(format)) => format!("source '{}' is {format} in files", self.name),
-            (connector, _) => format!("source '{}' is {}", self.name, connector.as_str()),
+            (Connector::Datagen, _) | (_, None) => format!("source '{}' is {}", self.name, self.connector.as_str()),
+            (_, Some(format)) => format!("source '{}' is {format} in {medium}", self.name),
         }
     }
 
-    /// The format that was set, or that the suffix of a file or glob tells; `None` if only the files can say.
+    /// The format that was set, or that the suffix of a file or glob tells; `None` if only the files, or the source
+    /// before a topic, can say.
     pub fn format_ahead(&self) -> Option<Format> {
-        if let Some(format) = self.text("format") {
-            return format.parse().ok();
+        if let Some(format) = self.format_given() {
+            return format.value.as_str().parse().ok();
         }
         match &self.connector {
             Connector::Filesystem { path } => Format::of_file(path).ok().flatten(),
-            Connector::Datagen => None,
+            _ => None,
         }
+    }
+
+    /// What `format` says, or `value.format`, which is the same of a topic.
+    fn format_given(&self) -> Option<&Given> {
+        let given = ["format", "value.format"].into_iter().filter_map(|key| self.values.get(key));
+        // One of the source's own wins.
+        given.max_by_key(|given| given.own)
     }
 
     pub(super) fn text(&self, key: &str) -> Option<&str> {
@@ -143,16 +175,25 @@ impl SourceOptions {
     /// The faults of options that don't go together.
     pub(super) fn faults(&self) -> Vec<Error> {
         let mut faults = Vec::new();
-        for key in self.values.keys() {
+        for (key, given) in &self.values {
             let Some(recognised) = recognise(key) else { continue };
             let Some((mode, wanted)) = recognised.option.needs.and_then(|needs| needs.split_once('=')) else {
                 continue;
             };
             let mode = mode.replace("NAME", recognised.name);
             let default = recognise(&mode).map_or("", |mode| mode.option.default);
-            if self.text(&mode).unwrap_or(default) != wanted {
+            // A mode of the source's own wins over what was meant for every source, and so over its value too.
+            let is_beaten = !given.own && self.values.get(&mode).is_some_and(|mode| mode.own);
+            if self.text(&mode).unwrap_or(default) != wanted && !is_beaten {
                 faults.push(Error::option(key, format!("it means nothing without {mode}={wanted}")));
             }
+        }
+        if let (Some(format), Some(of_values)) = (self.values.get("format"), self.values.get("value.format"))
+            && format.own == of_values.own
+            && format.value != of_values.value
+        {
+            let (is, and) = (of_values.value.as_str(), format.value.as_str());
+            faults.push(Error::option("value.format", format!("it is {is}, and format is {and}: both mean the same")));
         }
         if self.text("csv.disable-quote-character").is_some_and(|text| parse_boolean(text) == Ok(true))
             && self.values.contains_key("csv.quote-character")
@@ -161,11 +202,26 @@ impl SourceOptions {
         }
         #[cfg(feature = "csv")]
         faults.extend(super::csv::csv_options(self).and_then(|csv| csv.check()).err());
+        #[cfg(feature = "kafka")]
+        if self.is_topic() {
+            faults.extend(super::kafka::check(self).err());
+        }
         faults
     }
 
-    /// The options that say nothing about files of `format`: each with whether it was for this source alone.
-    fn foreign_to(&self, format: Format) -> impl Iterator<Item = (&str, AppliesTo, bool)> {
+    /// The option that makes the source endless, if it is.
+    pub(super) fn unbounded_because(&self) -> Option<String> {
+        let is_endless = self.text("scan.bounded.mode").is_none_or(|mode| mode == "unbounded");
+        (self.is_topic() && is_endless).then(|| "scan.bounded.mode is unbounded".to_owned())
+    }
+
+    /// Whether an option was given, for this source or for every one.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
+    /// The options that say nothing about `format`: each with whether it was for this source alone.
+    pub(super) fn foreign_to(&self, format: Format) -> impl Iterator<Item = (&str, AppliesTo, bool)> {
         self.values.iter().filter_map(move |(key, given)| {
             let applies_to = recognise(key)?.option.applies_to;
             let is_foreign = match applies_to {
@@ -186,18 +242,14 @@ impl SourceOptions {
             return Err(Error::option("connector", format!("{}, not filesystem", self.described())));
         };
         let mut builder = FileSource::builder(path).name(&self.name).mapping(self.mapping());
-        if let Some(format) = self.text("format") {
-            builder = builder.format(format.parse()?);
+        if let Some(format) = self.format_given() {
+            builder = builder.format(format.value.as_str().parse()?);
         }
         if let Some(allow_empty) = self.parsed("source.allow-empty", parse_boolean)? {
             builder = builder.allow_empty(allow_empty);
         }
-        match self.text("source.on-new-files") {
-            Some("error") => builder = builder.on_new_files(OnNewFiles::Error),
-            Some("read") => {
-                return Err(Error::Unsupported("option 'source.on-new-files': read is not in this version".into()));
-            }
-            _ => {}
+        if self.text("source.on-new-files") == Some("error") {
+            builder = builder.on_new_files(OnNewFiles::Error);
         }
         #[cfg(feature = "csv")]
         {
@@ -208,6 +260,40 @@ impl SourceOptions {
             builder = builder.json(super::json::json_options(self)?);
         }
         Ok(builder)
+    }
+
+    /// Makes the builder of a source of topics; a schema, and the format if it is that of the source before
+    /// ([`topic_format`](super::topic_format)), are for the caller to add.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if this isn't a source of topics, for a value that can't stand, or for a mode
+    /// without the value that it needs.
+    #[cfg(feature = "kafka")]
+    pub fn kafka_builder(&self) -> Result<KafkaSourceBuilder> {
+        let Connector::Kafka { address } = &self.connector else {
+            return Err(Error::option("connector", format!("{}, not kafka", self.described())));
+        };
+        let mut builder = KafkaSource::builder(address).name(&self.name).mapping(self.mapping());
+        if let Some(format) = self.format_given() {
+            builder = builder.format(format.value.as_str().parse()?);
+        }
+        for (key, given) in &self.values {
+            let Some(property) = key.strip_prefix("properties.") else { continue };
+            let value = given.value.as_str();
+            builder = match given.value.is_secret() {
+                true => builder.secret_property(property, value),
+                false => builder.property(property, value),
+            };
+        }
+        #[cfg(feature = "csv")]
+        {
+            builder = builder.csv(super::csv::csv_options(self)?);
+        }
+        #[cfg(feature = "json")]
+        {
+            builder = builder.json(super::json::json_options(self)?);
+        }
+        Ok(builder.start(super::kafka::start_offsets(self)?).stop(super::kafka::stop_offsets(self)?))
     }
 
     /// Makes the builder of a source of generated rows of `schema`.
@@ -295,39 +381,6 @@ impl SourceOptions {
     }
 }
 
-/// Checks options of formats once the formats are known: what was set for one source must be of its format,
-/// and what was set for every source must be of one of them.
-///
-/// # Errors
-/// Every [`Error::InvalidOption`] there is.
-pub fn check_formats(sources: &[(&SourceOptions, Format)]) -> Result<(), Vec<Error>> {
-    let mut faults = Vec::new();
-    let mut known_by_none: BTreeMap<&str, AppliesTo> = BTreeMap::new();
-    for (source, format) in sources {
-        for (key, applies_to, own) in source.foreign_to(*format) {
-            if own {
-                let reason =
-                    format!("it is an option of {}, and source '{}' is {format}", applies_to.as_str(), source.name());
-                faults.push(Error::option(key, reason));
-            } else {
-                known_by_none.insert(key, applies_to);
-            }
-        }
-    }
-    known_by_none.retain(|key, _| {
-        !sources.iter().any(|(source, format)| {
-            source.values.contains_key(*key) && source.foreign_to(*format).all(|(foreign, ..)| foreign != *key)
-        })
-    });
-    for (key, applies_to) in known_by_none {
-        faults.push(Error::option(
-            key,
-            format!("it is an option of {}, and no source here is that", applies_to.as_str()),
-        ));
-    }
-    if faults.is_empty() { Ok(()) } else { Err(faults) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,25 +416,6 @@ mod tests {
         assert!(files.set("connector", &"filesystem".into()).is_ok());
         let error = files.set("path", &"b.csv".into()).unwrap_err();
         assert_eq!(error.to_string(), "option 'path': the source has its path already");
-    }
-
-    #[test]
-    fn once_formats_are_known_an_option_that_nobody_takes_is_a_fault() {
-        let (mut folder, other) = (source("a", &[]), source("b", &[]));
-        folder.set_for_every("csv.header", &"true".into()).unwrap();
-        folder.set("json.coerce", &"true".into()).unwrap();
-        let told = |formats: [Format; 2]| -> Vec<String> {
-            let faults = check_formats(&[(&folder, formats[0]), (&other, formats[1])]).err().unwrap_or_default();
-            faults.iter().map(ToString::to_string).collect()
-        };
-        assert_eq!(
-            told([Format::Csv, Format::Json]),
-            ["option 'json.coerce': it is an option of json, and source '0' is csv"]
-        );
-        assert_eq!(
-            told([Format::Json, Format::Json]),
-            ["option 'csv.header': it is an option of csv, and no source here is that"]
-        );
     }
 
     #[test]

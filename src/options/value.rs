@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::keys::{OptionKey, ValueType};
 use crate::error::{Error, Result, quoted};
+use crate::schema::timestamp_millis;
 
 /// Reads a duration: a number with `ms`, `s`, `min`, `h` or `d`, with or without a blank between; a bare
 /// number is milliseconds.
@@ -41,6 +42,30 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
         unit => units.iter().find(|(name, _)| *name == unit)?.1,
     };
     number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Reads a time as ms since the epoch: ISO 8601, with an offset or else in UTC, also a date alone; or the number
+/// itself.
+///
+/// # Errors
+/// What is wrong with it, in words; also that it is before 1970, where Kafka has no times.
+pub fn parse_time(text: &str) -> Result<i64, String> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return parse_millis(text);
+    }
+    let wrong = || format!("{} is not a time such as 2023-08-15T14:00:00Z or 2023-08-15", quoted(text.as_bytes()));
+    let millis = timestamp_millis(text).ok_or_else(wrong)?;
+    if millis < 0 {
+        return Err(format!("{} is before 1970", quoted(text.as_bytes())));
+    }
+    Ok(millis)
+}
+
+/// Reads ms since the epoch.
+pub(crate) fn parse_millis(text: &str) -> Result<i64, String> {
+    let too_large = |_| format!("{} is too far in the future", quoted(text.as_bytes()));
+    i64::try_from(parse_count(text)?).map_err(too_large)
 }
 
 /// Reads `true` or `false`.
@@ -205,6 +230,31 @@ mod tests {
             assert_eq!(parse_size(text).unwrap(), bytes, "{text}");
         }
         assert_eq!(parse_size("12 kib").unwrap_err(), "'12 kib' is not a size such as 64 mb (units b, kb, mb, gb)");
+    }
+
+    #[test]
+    fn a_time_is_iso_8601_in_utc_or_milliseconds() {
+        for (text, millis) in [
+            ("1970-01-02", 86_400_000),
+            ("1970-01-01T00:00:01.5Z", 1_500),
+            ("1970-01-01 00:01", 60_000),
+            ("1970-01-01T02:00:00+02:00", 0),
+            ("1692108000000", 1_692_108_000_000),
+            ("0", 0),
+        ] {
+            assert_eq!(parse_time(text), Ok(millis), "{text}");
+        }
+        for (wrong, why) in [
+            ("", "'' is not a time such as 2023-08-15T14:00:00Z or 2023-08-15"),
+            ("yesterday", "'yesterday' is not a time such as"),
+            ("2023-02-30", "'2023-02-30' is not a time such as"),
+            ("-1", "'-1' is not a time such as"),
+            ("1969-12-31T23:59:59Z", "'1969-12-31T23:59:59Z' is before 1970"),
+            ("9999999999999999999", "'9999999999999999999' is too far in the future"),
+        ] {
+            let error = parse_time(wrong).unwrap_err();
+            assert!(error.starts_with(why), "{wrong}: {error}");
+        }
     }
 
     #[test]

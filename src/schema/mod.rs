@@ -19,7 +19,7 @@ pub(crate) use mapping::{Fit, FitTarget};
 pub(crate) use metadata::Origin;
 pub use metadata::Provenance;
 pub use values::BytesFormat;
-pub(crate) use values::{ColumnBuilder, ValueFault, ValueOptions, infer_type, with_article};
+pub(crate) use values::{ColumnBuilder, ValueFault, ValueOptions, infer_type, timestamp_millis, with_article};
 
 use crate::error::{Error, Result};
 

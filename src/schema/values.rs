@@ -496,6 +496,11 @@ fn timestamp(text: &[u8], precision: u8) -> Outcome<(i64, u32)> {
     Ok((midnight + seconds - zone_offset(zone)?, nanos))
 }
 
+/// A [`timestamp`] in ms since the epoch, digits beyond them cut.
+pub(crate) fn timestamp_millis(text: &str) -> Option<i64> {
+    timestamp(text.as_bytes(), 3).and_then(|time| scaled(time, 1_000)).ok()
+}
+
 fn zone_offset(text: &[u8]) -> Outcome<i64> {
     let (sign, rest) = match text {
         [] | b"Z" | b"z" | b" UTC" => return Ok(0),

@@ -27,6 +27,8 @@
 
 mod arrow_file;
 mod folder;
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod part;
@@ -42,6 +44,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 pub use folder::{DEFAULT_FOLDER_MEMORY_BYTES, DEFAULT_ROLL_BYTES, FolderFormat, FolderSink, FolderSinkBuilder};
+#[cfg(feature = "kafka")]
+pub use kafka::{DEFAULT_KAFKA_MEMORY_BYTES, KafkaSink, KafkaSinkBuilder, MessageFormat};
 #[cfg(feature = "parquet")]
 pub use parquet::{DEFAULT_PARQUET_MEMORY_BYTES, DEFAULT_ROW_GROUP_ROWS, ParquetCompression, ParquetOptions};
 pub use writer::{DEFAULT_WRITER_MEMORY_BYTES, StreamFormat, WriterSink, WriterSinkBuilder};

@@ -15,7 +15,7 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-fn command(dir: &Path, args: &[&str]) -> Command {
+pub(crate) fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
     command.current_dir(dir).args(args).stdin(Stdio::null());
     command
@@ -47,14 +47,14 @@ pub(crate) fn dir(files: &[(&str, &str)]) -> TempDir {
 
 /// Runs with `--quiet`; nothing may be said.
 #[track_caller]
-fn rows(dir: &TempDir, args: &[&str]) -> String {
+pub(crate) fn rows(dir: &TempDir, args: &[&str]) -> String {
     let ran = segue(dir, &[args, &["--quiet"]].concat());
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{args:?}");
     ran.stdout
 }
 
 #[track_caller]
-fn fails(dir: &TempDir, args: &[&str], status: i32, stderr: &str) {
+pub(crate) fn fails(dir: &TempDir, args: &[&str], status: i32, stderr: &str) {
     let ran = segue(dir, &[args, &["--quiet"]].concat());
     assert_eq!((ran.stderr.as_str(), ran.status, ran.stdout.as_str()), (stderr, status, ""), "{args:?}");
 }
@@ -242,7 +242,6 @@ fn what_can_not_be_read_is_refused_with_the_reason() {
         "error: source '-': stdin can't be read, since nothing that was read from it can be read again\n\
          hint: write it into a file first\n",
     );
-    fails(&dir, &["read", "kafka://h/t"], 2, "error: kafka://h/t: kafka is not in this version\n");
     fails(&dir, &["read", "a.csv", "--bounded"], 2, "error: --bounded is for Kafka sources, and there is none here\n");
     fails(
         &dir,

@@ -162,3 +162,9 @@ pub(crate) fn parquet_bytes(batches: &[RecordBatch], group_rows: usize) -> Vec<u
     }
     writer.into_inner().unwrap()
 }
+
+/// One row of [`schema`] with a name.
+pub(crate) fn named(name: &str) -> RecordBatch {
+    RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from(vec![1])), Arc::new(StringArray::from(vec![name]))])
+        .unwrap()
+}

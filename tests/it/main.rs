@@ -14,6 +14,10 @@ mod files;
 mod hostile;
 mod hybrid;
 mod kafka;
+#[cfg(all(feature = "cli", feature = "kafka"))]
+mod kafka_cli;
+#[cfg(feature = "kafka")]
+mod kafka_sink;
 mod layering;
 mod memory;
 #[cfg(feature = "cli")]

@@ -3,8 +3,8 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
-use super::Encoder;
 use super::values::{TextColumn, check_type};
+use super::{Encoder, RecordEncoder, lines};
 use crate::error::Result;
 use crate::sink::Header;
 
@@ -39,29 +39,7 @@ impl Encoder for CsvEncoder {
     }
 
     fn rows(&mut self, batch: &RecordBatch, from: usize, full_bytes: usize, out: &mut Vec<u8>) -> Result<usize> {
-        let columns = unpack(batch)?;
-        let mut row = from;
-        while row < batch.num_rows() {
-            for (index, column) in columns.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                if column.is_null(row) {
-                    continue;
-                }
-                let start = out.len();
-                column.write_text(row, out);
-                if column.is_free_text() || out.len() == start {
-                    quote_if_needed(start, out);
-                }
-            }
-            out.push(b'\n');
-            row += 1;
-            if out.len() >= full_bytes {
-                break;
-            }
-        }
-        Ok(row)
+        lines(self, batch, from, full_bytes, out)
     }
 
     fn end(&mut self, _out: &mut Vec<u8>) -> Result<()> {
@@ -69,10 +47,22 @@ impl Encoder for CsvEncoder {
     }
 }
 
-/// The columns of a batch, ready to be written.
-pub(super) fn unpack(batch: &RecordBatch) -> Result<Vec<TextColumn>> {
-    let schema = batch.schema_ref();
-    batch.columns().iter().zip(schema.fields()).map(|(array, field)| TextColumn::try_new(array, field)).collect()
+impl RecordEncoder for CsvEncoder {
+    fn record(&self, columns: &[TextColumn], row: usize, out: &mut Vec<u8>) {
+        for (index, column) in columns.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            if column.is_null(row) {
+                continue;
+            }
+            let start = out.len();
+            column.write_text(row, out);
+            if column.is_free_text() || out.len() == start {
+                quote_if_needed(start, out);
+            }
+        }
+    }
 }
 
 /// Puts what was appended since `start` in quotes if it would read back as something else without:

@@ -3,9 +3,8 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
-use super::Encoder;
-use super::csv::unpack;
-use super::values::{check_type, push_json_string};
+use super::values::{TextColumn, check_type, push_json_string};
+use super::{Encoder, RecordEncoder, lines};
 use crate::error::Result;
 
 /// Writes JSON lines.
@@ -33,27 +32,24 @@ impl Encoder for JsonEncoder {
     }
 
     fn rows(&mut self, batch: &RecordBatch, from: usize, full_bytes: usize, out: &mut Vec<u8>) -> Result<usize> {
-        let columns = unpack(batch)?;
-        let mut row = from;
-        while row < batch.num_rows() {
-            for (key, column) in self.keys.iter().zip(&columns) {
-                out.extend_from_slice(key);
-                column.write_json(row, out);
-            }
-            if columns.is_empty() {
-                out.push(b'{');
-            }
-            out.extend_from_slice(b"}\n");
-            row += 1;
-            if out.len() >= full_bytes {
-                break;
-            }
-        }
-        Ok(row)
+        lines(self, batch, from, full_bytes, out)
     }
 
     fn end(&mut self, _out: &mut Vec<u8>) -> Result<()> {
         Ok(())
+    }
+}
+
+impl RecordEncoder for JsonEncoder {
+    fn record(&self, columns: &[TextColumn], row: usize, out: &mut Vec<u8>) {
+        for (key, column) in self.keys.iter().zip(columns) {
+            out.extend_from_slice(key);
+            column.write_json(row, out);
+        }
+        if columns.is_empty() {
+            out.push(b'{');
+        }
+        out.push(b'}');
     }
 }
 

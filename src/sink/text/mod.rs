@@ -12,6 +12,8 @@ mod values;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
+use self::values::TextColumn;
+
 pub(super) use csv::CsvEncoder;
 pub(super) use json::JsonEncoder;
 pub(super) use stream::{ArrowStreamEncoder, NothingEncoder};
@@ -39,4 +41,38 @@ pub(super) trait Encoder: Send {
     /// # Errors
     /// As [`Self::begin`].
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()>;
+}
+
+/// Turns each row into a record of its own: a line of a file, or a message.
+pub(super) trait RecordEncoder: Encoder {
+    /// Appends row `row` of a batch whose columns were [unpacked](unpack), without a line end. The encoder
+    /// must have begun.
+    fn record(&self, columns: &[TextColumn], row: usize, out: &mut Vec<u8>);
+}
+
+/// The columns of a batch, ready to be written.
+pub(super) fn unpack(batch: &RecordBatch) -> Result<Vec<TextColumn>> {
+    let schema = batch.schema_ref();
+    batch.columns().iter().zip(schema.fields()).map(|(array, field)| TextColumn::try_new(array, field)).collect()
+}
+
+/// [`Encoder::rows`] of encoders whose records are lines.
+fn lines(
+    encoder: &impl RecordEncoder,
+    batch: &RecordBatch,
+    from: usize,
+    full_bytes: usize,
+    out: &mut Vec<u8>,
+) -> Result<usize> {
+    let columns = unpack(batch)?;
+    let mut row = from;
+    while row < batch.num_rows() {
+        encoder.record(&columns, row, out);
+        out.push(b'\n');
+        row += 1;
+        if out.len() >= full_bytes {
+            break;
+        }
+    }
+    Ok(row)
 }

@@ -3,9 +3,8 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
 
-use super::Encoder;
-use super::csv::unpack;
 use super::values::{TextColumn, check_type};
+use super::{Encoder, unpack};
 use crate::error::Result;
 use crate::sink::Header;
 

@@ -27,7 +27,7 @@ const SECONDS_PER_DAY: i64 = 86_400;
 
 /// One column of a batch, ready to be written value by value.
 #[derive(Debug)]
-pub(super) struct TextColumn {
+pub(in crate::sink) struct TextColumn {
     nulls: Option<NullBuffer>,
     values: Values,
 }

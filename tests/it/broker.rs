@@ -1,6 +1,12 @@
 //! A real Kafka, which `tests/broker/run` starts: what the mock cluster can't do, and the whole at once.
 
+mod kills;
+mod program;
 mod reading;
+
+use std::fs;
+
+use tempfile::TempDir;
 
 use crate::topic::{Topic, check_topic};
 
@@ -19,6 +25,20 @@ async fn topic(name: &str, num_partitions: i32) -> Topic {
 /// A bid as CSV.
 fn bid(id: i64) -> String {
     format!("{id},{}.5,2023-08-15 14:37:35.{:03}", id % 100, id % 1000)
+}
+
+/// Ten files with the bids 1 to `num_rows`, in the folder `bids`. Their natural order isn't that of their bytes.
+fn history(num_rows: i64) -> TempDir {
+    const FILES: i64 = 10;
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("bids")).unwrap();
+    for file in 1..=FILES {
+        let ids = (file - 1) * num_rows / FILES + 1..=file * num_rows / FILES;
+        let rows: String = ids.map(|id| bid(id) + "\n").collect();
+        let path = folder.path().join(format!("bids/part-{file}.csv"));
+        fs::write(path, format!("id,bid_price,order_time\n{rows}")).unwrap();
+    }
+    folder
 }
 
 /// Bids for one partition.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
-use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
 use segue::checkpoint::Checkpoint;
 use segue::format::Format;
 use segue::hybrid::{HybridSource, HybridStream, ReadOptions};
@@ -12,45 +12,31 @@ use segue::kafka::{KafkaAddress, KafkaSource, KafkaSourceBuilder, OnGap, Partiti
 use segue::schema::Provenance;
 use segue::testing::Suite;
 
-use crate::common::{Read, chain_of, ids, lines, memory, read, read_all, schema, told};
+use crate::common::{Read, chain_of, lines, memory, read, read_all, schema, told};
+use crate::topic::Topic;
 
-/// A cluster of one broker with the topic `bids`.
-pub(crate) struct Bids {
-    cluster: MockCluster<'static, DefaultProducerContext>,
-    producer: ThreadedProducer<rdkafka::producer::DefaultProducerContext>,
+/// A cluster of one broker with a topic of bids.
+struct Bids {
+    _cluster: MockCluster<'static, DefaultProducerContext>,
+    topic: Topic,
 }
 
 impl Bids {
-    pub(crate) fn new(partitions: i32) -> Self {
+    fn new(partitions: i32) -> Self {
         let cluster = MockCluster::new(1).unwrap();
+        // Alone in its cluster, it needs no name of its own.
         cluster.create_topic("bids", partitions, 1).unwrap();
-        let producer =
-            ClientConfig::new().set("bootstrap.servers", cluster.bootstrap_servers()).set("linger.ms", "0").create();
-        Self { cluster, producer: producer.unwrap() }
-    }
-
-    fn address(&self) -> KafkaAddress {
-        format!("kafka://{}/bids", self.cluster.bootstrap_servers()).parse().unwrap()
+        let topic = Topic::of(&cluster.bootstrap_servers(), "bids".into(), partitions);
+        Self { _cluster: cluster, topic }
     }
 
     fn source(&self) -> KafkaSourceBuilder {
-        KafkaSource::builder(&self.address()).name("live").format(Format::Csv).schema(schema())
-    }
-
-    fn send(&self, partition: i32, value: Option<&str>) {
-        let mut record = BaseRecord::<str, str>::to("bids").partition(partition);
-        record.payload = value;
-        self.producer.send(record).map_err(|(e, _)| e).unwrap();
+        KafkaSource::builder(&self.topic.address().parse().unwrap()).name("live").format(Format::Csv).schema(schema())
     }
 
     /// Sends and waits until the broker has them.
-    fn produce(&self, partition: i32, values: impl IntoIterator<Item = impl AsRef<str>>) {
-        values.into_iter().for_each(|value| self.send(partition, Some(value.as_ref())));
-        self.flush();
-    }
-
-    fn flush(&self) {
-        self.producer.flush(Duration::from_secs(10)).unwrap();
+    fn produce(&self, partition: i32, values: impl IntoIterator<Item = impl Into<String>>) {
+        self.topic.produce_values(values.into_iter().map(|value| (partition, value.into())));
     }
 }
 
@@ -62,8 +48,7 @@ fn offsets(text: &str) -> PartitionOffsets {
     text.parse().unwrap()
 }
 
-/// CSV has no null text: a row of `ids` without a name has an empty one in a message.
-fn csv_ids(range: std::ops::Range<i64>) -> Vec<i64> {
+fn all(range: std::ops::Range<i64>) -> Vec<i64> {
     range.collect()
 }
 
@@ -81,7 +66,7 @@ async fn files_then_a_topic_conform() {
     bids.produce(0, values(7..20));
     let live = bids.source().stop(StopOffsets::Latest).build().unwrap();
     let chain = HybridSource::builder().source(memory("0", 0..7)).source(live).build().unwrap();
-    assert_eq!(read_all(&chain).await.ids(), csv_ids(0..20));
+    assert_eq!(read_all(&chain).await.ids(), all(0..20));
     Suite::new(chain).with_max_cuts(20).run().await.unwrap();
 }
 
@@ -117,9 +102,8 @@ async fn partitions_are_read_side_by_side_each_in_order() {
 async fn tombstones_are_skipped_and_move_the_position() {
     let bids = Bids::new(1);
     for value in [None, Some("1,a"), None, Some("2,b"), None, None] {
-        bids.send(0, value);
+        bids.topic.produce(0, None, value, None);
     }
-    bids.flush();
     let chain = chain_of(bids.source().stop(StopOffsets::Latest).build().unwrap());
     let read = read_all(&chain).await;
     assert_eq!(read.ids(), [1, 2]);
@@ -175,7 +159,7 @@ async fn a_latest_start_is_pinned_at_the_first_start() {
     assert_eq!(position(&again, "bids/0"), 5);
     let bounded = chain_of(source().stop(StopOffsets::Latest).build().unwrap());
     let read = read(&bounded, Some(pinned), ReadOptions::default()).await.whole();
-    assert_eq!(read.ids(), csv_ids(5..9));
+    assert_eq!(read.ids(), all(5..9));
 }
 
 #[tokio::test]
@@ -186,15 +170,15 @@ async fn a_completed_job_goes_on_to_a_new_end_and_an_unfinished_one_keeps_its_ow
     let pinned = chain.resolve(None).await.unwrap();
     bids.produce(0, values(5..9));
     let first = read(&chain, Some(pinned), ReadOptions::default()).await.whole();
-    assert_eq!(first.ids(), csv_ids(0..5));
+    assert_eq!(first.ids(), all(0..5));
     let second = read(&chain, Some(first.checkpoint), ReadOptions::default()).await.whole();
-    assert_eq!(second.ids(), csv_ids(5..9));
+    assert_eq!(second.ids(), all(5..9));
 
     // It can become an endless one.
     bids.produce(0, values(9..12));
     let endless = chain_of(bids.source().build().unwrap());
     let options = ReadOptions { limit: Some(3), ..ReadOptions::default() };
-    assert_eq!(read(&endless, Some(second.checkpoint), options).await.whole().ids(), csv_ids(9..12));
+    assert_eq!(read(&endless, Some(second.checkpoint), options).await.whole().ids(), all(9..12));
 }
 
 /// A paused reader, whose client has seen the end of the partition in between, misses nothing.
@@ -213,7 +197,7 @@ async fn messages_that_come_after_an_end_under_back_pressure_all_arrive() {
         bids.produce(0, values(first..first + 300));
     }
     seen.extend(take(&mut stream, 8000 - seen.len()).await);
-    assert_eq!(seen, csv_ids(0..8000));
+    assert_eq!(seen, all(0..8000));
 }
 
 /// Reads on until at least `rows` rows came.
@@ -260,7 +244,7 @@ async fn offsets_outside_the_log_are_an_error_before_anything_is_read() {
 #[tokio::test]
 async fn a_topic_that_is_not_there_names_similar_ones() {
     let bids = Bids::new(1);
-    let address = format!("kafka://{}/bidz", bids.cluster.bootstrap_servers()).parse().unwrap();
+    let address = format!("kafka://{}/bidz", bids.topic.bootstrap()).parse().unwrap();
     let error = fault(KafkaSource::builder(&address)).await;
     assert!(error.ends_with(": there is no topic bidz; there is bids"), "{error}");
 }
@@ -311,7 +295,7 @@ async fn large_messages_pass_within_a_small_memory() {
     }
     let chain = chain_of(bids.source().stop(StopOffsets::Latest).build().unwrap());
     let options = ReadOptions { memory_bytes: 1 << 20, ..ReadOptions::default() };
-    assert_eq!(read(&chain, None, options).await.whole().ids(), csv_ids(0..4));
+    assert_eq!(read(&chain, None, options).await.whole().ids(), all(0..4));
 }
 
 #[tokio::test]
@@ -321,8 +305,9 @@ async fn a_message_has_its_provenance() {
         .insert(rdkafka::message::Header { key: "a", value: Some("1") })
         .insert(rdkafka::message::Header::<&str> { key: "a", value: None });
     let record = BaseRecord::to("bids").key("k").payload("1,a").timestamp(1_700_000_000_123).headers(headers);
-    bids.producer.send(record).map_err(|(e, _)| e).unwrap();
-    bids.flush();
+    let producer: BaseProducer = ClientConfig::new().set("bootstrap.servers", bids.topic.bootstrap()).create().unwrap();
+    producer.send(record).map_err(|(e, _)| e).unwrap();
+    producer.flush(Duration::from_secs(10)).unwrap();
     bids.produce(0, ["2,b"]);
     let source = bids.source().stop(StopOffsets::Latest).build().unwrap();
     let columns = [
@@ -396,5 +381,4 @@ fn an_endless_topic_before_the_last_is_refused() {
     let source = KafkaSource::builder(&address).name("k").format(Format::Csv).schema(schema()).build().unwrap();
     let error = HybridSource::builder().source(source).source(memory("m", 0..1)).build().unwrap_err().to_string();
     assert!(error.contains("scan.bounded.mode is unbounded"), "{error}");
-    let _ = ids(0..1);
 }

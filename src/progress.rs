@@ -52,7 +52,7 @@ pub enum ProgressUnit {
 pub struct Snapshot {
     /// Since the job was started.
     pub elapsed: Duration,
-    /// The index of the source that the last item came from.
+    /// The index of the source that is being read.
     pub active: usize,
     /// The split that is being read.
     pub split: Option<String>,
@@ -126,6 +126,13 @@ impl Progress {
             source.update(state);
             source.done_at_start.store(source.done.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+        let num_done = states.iter().take_while(|state| state.is_done()).count();
+        self.activate(num_done);
+    }
+
+    /// The last source stays active when it is done.
+    fn activate(&self, index: usize) {
+        self.active.store(index.min(self.sources.len().saturating_sub(1)), Ordering::Relaxed);
     }
 
     /// Counts an item of source `index`, behind which the source stands at `state`.
@@ -133,7 +140,8 @@ impl Progress {
         let Some(source) = self.sources.get(index) else { return };
         source.rows.fetch_add(num_rows, Ordering::Relaxed);
         source.update(state);
-        self.active.store(index, Ordering::Relaxed);
+        // The next source may be silent for long.
+        self.activate(if state.is_done() { index + 1 } else { index });
         if let Some(split) = split {
             let mut current = locked(&self.split);
             if current.as_ref() != Some(split) {
@@ -333,6 +341,21 @@ mod tests {
             assert_eq!(progress.snapshot().lag, expected);
             assert_eq!(progress.snapshot().sources[0].lag, Some(23));
         }
+    }
+
+    #[test]
+    fn a_source_that_is_silent_is_active_when_those_before_it_are_done() {
+        let topic = || SourceState::new("1", "kafka", Splits::side_by_side([SplitState::new("bids/0".into(), 0)]));
+        let mut state = files("csv", &[("a.csv", 100)]);
+        let progress = Progress::new(2);
+        progress.begin(&[state.clone(), topic()]);
+        assert_eq!(progress.snapshot().active, 0);
+        state.apply(&[Advance::new("a.csv".into(), 0, 100).with_done(true)], 1).unwrap();
+        progress.advance(0, &state, 1, None);
+        assert_eq!(progress.snapshot().active, 1);
+        let restarted = Progress::new(2);
+        restarted.begin(&[state, topic()]);
+        assert_eq!(restarted.snapshot().active, 1);
     }
 
     #[test]

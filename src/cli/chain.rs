@@ -318,7 +318,7 @@ impl Looking<'_> {
     #[cfg(not(feature = "kafka"))]
     fn topics(&self, index: usize, _format: Format, _schema: Option<SchemaRef>) -> Result<ChainSource, Error> {
         let _ = self.tells_gaps;
-        Err(Error::Unsupported(format!("source {index}: this program is built without the feature kafka")))
+        Err(Error::Unsupported(format!("source {index}: this segue was built without the feature kafka")))
     }
 }
 

@@ -181,7 +181,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// `1 file`, `2 files`.
-pub(crate) fn counted(count: usize, what: &str) -> String {
+pub(crate) fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 

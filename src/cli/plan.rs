@@ -83,15 +83,25 @@ fn left(state: &SourceState) -> Vec<SplitState> {
             let untouched = usize::from(current.is_some()) + done;
             current.iter().cloned().chain(list.iter().skip(untouched).map(|entry| entry.to_state())).collect()
         }
-        Splits::SideBySide(splits) => splits.values().filter(|split| !split.done).cloned().collect(),
+        Splits::SideBySide(splits) => {
+            splits.values().filter(|split| !split.done || Gap::of(split).is_some()).cloned().collect()
+        }
     }
 }
 
 impl Gap {
     fn of(split: &SplitState) -> Option<Self> {
-        let (begin, end) = (split.log_start()?, split.end()?);
-        let available = split.position.clamp(begin, end.max(begin));
-        (available != split.position).then(|| Self { split: split.id.to_string(), wanted: split.position, available })
+        let (wanted, begin, end) = (split.position, split.log_start()?, split.end()?);
+        // A start behind the end is wrong, though a stop there would be reached at once.
+        let is_wanted_behind_end = !split.done || wanted == split.start;
+        let available = if wanted < begin && !split.done {
+            begin
+        } else if wanted > end && is_wanted_behind_end {
+            end
+        } else {
+            return None;
+        };
+        Some(Self { split: split.id.to_string(), wanted, available })
     }
 }
 
@@ -121,9 +131,9 @@ impl Display for Plan {
 /// How much is left, of one source or of all.
 #[derive(Clone, Copy, Default)]
 struct Total {
-    num_files: usize,
+    num_files: u64,
     num_bytes: u64,
-    num_partitions: usize,
+    num_partitions: u64,
     /// Offsets: messages at most, since transaction markers and compacted messages have offsets too.
     num_offsets: u64,
 }
@@ -141,7 +151,7 @@ impl Total {
     }
 
     fn partitions(self) -> (String, String) {
-        (counted(self.num_partitions, "partition"), format!("{} messages at most", self.num_offsets))
+        (counted(self.num_partitions, "partition"), format!("{} at most", counted(self.num_offsets, "message")))
     }
 }
 
@@ -168,7 +178,7 @@ impl PlannedSource {
     }
 
     fn total(&self) -> Total {
-        let (num_splits, none) = (self.left.len(), Total::default());
+        let (num_splits, none) = (self.left.len() as u64, Total::default());
         if self.is_files() {
             let num_bytes = self.left.iter().filter_map(|split| split.identity.size).sum();
             Total { num_files: num_splits, num_bytes, ..none }
@@ -181,7 +191,7 @@ impl PlannedSource {
     fn num_done(&self) -> usize {
         match &self.state.splits {
             Splits::OneByOne { done, .. } => *done,
-            Splits::SideBySide(splits) => splits.values().filter(|split| split.done).count(),
+            Splits::SideBySide(splits) => splits.len() - self.left.len(),
         }
     }
 
@@ -255,7 +265,8 @@ fn partition_told(split: &SplitState) -> String {
     told
 }
 
-#[cfg(all(test, feature = "kafka"))]
+#[cfg(feature = "kafka")]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -284,8 +295,8 @@ mod tests {
 
     #[test]
     fn a_topic_is_planned_partition_by_partition() {
-        let mut done = partition("bids/3", 5, Some(5), (0, 5));
-        done.done = true;
+        let mut done = partition("bids/3", 5, Some(5), (7, 9));
+        (done.start, done.done) = (0, true);
         let splits = vec![
             partition("bids/0", 17, None, (0, 40)),
             partition("bids/1", 0, Some(40), (0, 40)),
@@ -305,7 +316,10 @@ mod tests {
 
     #[test]
     fn an_offset_that_the_log_has_not_is_a_gap() {
+        let mut at_once = partition("bids/4", 9, Some(1), (0, 1));
+        at_once.done = true;
         let plan = planned(vec![
+            at_once,
             partition("bids/0", 17, None, (40, 50)),
             partition("bids/1", 17, Some(20), (0, 12)),
             partition("bids/2", 12, None, (0, 12)),
@@ -316,6 +330,7 @@ mod tests {
             text.contains(
                 "gap: bids/0: offset 17 is wanted, the log begins at 40\n\
                  gap: bids/1: offset 17 is wanted, the log ends at 12\n\
+                 gap: bids/4: offset 9 is wanted, the log ends at 1\n\
                  total: "
             ),
             "{text}"
@@ -326,6 +341,7 @@ mod tests {
             json!([
                 {"split": "bids/0", "wanted": 17, "available": 40},
                 {"split": "bids/1", "wanted": 17, "available": 12},
+                {"split": "bids/4", "wanted": 9, "available": 1},
             ])
         );
         assert_eq!(

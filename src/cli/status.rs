@@ -80,7 +80,7 @@ fn splits_text(splits: &Splits) -> String {
     let mut text = String::new();
     match splits {
         Splits::OneByOne { list, done, current } => {
-            let _ = writeln!(text, "  {done} of {} done", counted(list.len(), "file"));
+            let _ = writeln!(text, "  {done} of {} done", counted(list.len() as u64, "file"));
             if let Some(split) = current {
                 let size = split.identity.size.map(|size| format!(", a file of {}", bytes(size))).unwrap_or_default();
                 let _ = writeln!(text, "  {}: next position {}{size}", split.id, split.position);

@@ -158,9 +158,6 @@ impl OptionKey {
 use AppliesTo::{Chain, Csv, Datagen, Filesystem, Json, Kafka, Sink, Source};
 use ValueType::{Boolean, Character, Count, Duration, Integer, OneOf, Size, Text};
 
-const FORMATS: ValueType = OneOf(&["csv", "json", "parquet", "raw", "avro", "arrow", "delta"]);
-const LATER_FORMATS: &[&str] = &["avro", "arrow", "delta"];
-
 /// Every option key, in the order in which `segue options` shows them.
 pub static OPTION_KEYS: &[OptionKey] = &[
     key(Source, "connector", OneOf(&["filesystem", "kafka", "datagen"]), "", "what kind of source it is"),
@@ -168,11 +165,11 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(
         Source,
         "format",
-        FORMATS,
+        OneOf(&["csv", "json", "parquet", "raw", "avro", "arrow", "delta"]),
         "by suffix; a topic's is that of the source before",
         "how the bytes are to be understood",
     )
-    .later_values(LATER_FORMATS),
+    .later_values(&["avro", "arrow", "delta"]),
     key(Source, "column.NAME.from", Text, "NAME", "the source's column that column NAME of the schema is taken from"),
     key(Source, "column.NAME.constant", Text, "", "a value that column NAME has in every row of the source"),
     key(Source, "column.NAME.default", Text, "", "a value in place of null in column NAME"),
@@ -264,7 +261,8 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         .needs("fields.NAME.kind=random"),
     key(Kafka, "topic", Text, "", "the topics, ';' between several; on the command line the source names them"),
     key(Kafka, "topic-pattern", Text, "", "a regular expression of topics").later(),
-    key(Kafka, "value.format", FORMATS, "", "the same as format").later_values(LATER_FORMATS),
+    key(Kafka, "value.format", OneOf(&["csv", "json", "raw", "avro"]), "", "the same as format")
+        .later_values(&["avro"]),
     key(Kafka, "properties.*", Text, "", "a setting of the client, by librdkafka's name: properties.security.protocol"),
     key(
         Kafka,
@@ -375,13 +373,13 @@ pub(crate) fn unknown(key: &str) -> Error {
     Error::UnknownOption { key: key.to_owned(), nearest: nearest(key) }
 }
 
-/// The options of a connector, a format, or `source`, `chain`, `sink`.
+/// The options of a connector, a format, or `source`, `chain`, `sink`: its own first.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] if no option belongs to it.
 pub fn options_of(topic: &str) -> Result<Vec<&'static OptionKey>> {
     let with_source = ["filesystem", "kafka", "datagen"].contains(&topic);
-    let keys: Vec<_> = OPTION_KEYS
+    let mut keys: Vec<_> = OPTION_KEYS
         .iter()
         .filter(|option| {
             let applies_to = option.applies_to;
@@ -399,6 +397,7 @@ pub fn options_of(topic: &str) -> Result<Vec<&'static OptionKey>> {
         let known = "filesystem, kafka, datagen, csv, json, parquet, source, chain, sink";
         return Err(Error::option(topic, format!("no option belongs to it; there are options of {known}")));
     }
+    keys.sort_by_key(|option| option.applies_to.as_str() != topic);
     Ok(keys)
 }
 

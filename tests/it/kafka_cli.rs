@@ -1,6 +1,17 @@
-//! The program over files and topics: what can be said of them, and what is refused before a broker is asked.
+//! The program over files and topics: what can be said of them, what is refused before a broker is asked, and what
+//! comes of it, on librdkafka's embedded broker.
 
-use crate::cli::{dir, fails, rows, segue};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::cli::{Ran, command, dir, fails, rows, segue};
+use crate::topic::Topic;
 
 const BIDS: &str = "id,price\n1,2.5\n2,7.25\n";
 
@@ -197,4 +208,358 @@ fn secrets_of_the_client_are_never_shown() {
     let ran = segue(&dir, &["read", "kafka://h/t", "-v", "-o", "properties.fetch.wait.max.ms=${file:secret}"]);
     assert_eq!(ran.status, 2);
     assert!(!ran.stderr.contains("geheim") && ran.stderr.contains("fetch.wait.max.ms"), "{}", ran.stderr);
+}
+
+/// Files, a topic that goes on where they end, and a cluster that has it.
+struct Bids {
+    dir: TempDir,
+    topic: Topic,
+    _cluster: Option<MockCluster<'static, DefaultProducerContext>>,
+}
+
+impl Bids {
+    /// On the mock cluster, with two partitions: ids 3 and 4 in one, 5 in the other.
+    fn mock() -> Self {
+        let cluster = MockCluster::new(1).unwrap();
+        let topic = Topic::mock(&cluster, "bids", 2);
+        topic.produce_values([(0, "3,3.5"), (0, "4,4.5"), (1, "5,5.5")].map(|(p, value)| (p, value.to_owned())));
+        Self { dir: dir(&[("bids/1.csv", "id,price\n1,1.5\n2,2.5\n")]), topic, _cluster: Some(cluster) }
+    }
+
+    fn address(&self) -> String {
+        self.topic.address()
+    }
+
+    /// Runs `COMMAND bids kafka://…/bids OPTIONS`.
+    fn run(&self, command: &str, options: &[&str]) -> Ran {
+        self.plainly(segue(&self.dir, &[&[command, "bids", &self.address()], options].concat()))
+    }
+
+    /// What it prints, which nothing is said of.
+    #[track_caller]
+    fn printed(&self, command: &str, options: &[&str]) -> String {
+        let ran = self.run(command, &[options, &["--quiet"]].concat());
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{command} {options:?}");
+        ran.stdout
+    }
+
+    /// The names in it as if they weren't this test's alone.
+    fn plainly(&self, ran: Ran) -> Ran {
+        let plain = |text: String| text.replace(self.topic.name(), "bids").replace(self.topic.bootstrap(), "h:9092");
+        Ran { status: ran.status, stdout: plain(ran.stdout), stderr: plain(ran.stderr) }
+    }
+}
+
+/// The lines, with those of several partitions in a stated order.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn files_then_a_topic_are_one_stream_with_where_each_row_is_from() {
+    let bids = Bids::mock();
+    let ran = bids.run("read", &["--bounded", "--metadata", "_phase,_split,_position,_topic,_partition,_offset"]);
+    assert_eq!(
+        (ran.status, ran.stderr.as_str()),
+        (0, "schema inferred from bids: --schema 'id BIGINT, price DOUBLE'\n")
+    );
+    let (history, live) = ran.stdout.split_at(ran.stdout.find("3,3.5").unwrap().min(ran.stdout.find("5,5.5").unwrap()));
+    assert_eq!(
+        history,
+        "id,price,_phase,_split,_position,_topic,_partition,_offset\n1,1.5,bounded,1.csv,9,,,\n2,2.5,bounded,1.csv,15,,,\n"
+    );
+    assert_eq!(
+        sorted(live),
+        ["3,3.5,unbounded,bids/0,0,bids,0,0", "4,4.5,unbounded,bids/0,1,bids,0,1", "5,5.5,unbounded,bids/1,0,bids,1,0"]
+    );
+}
+
+#[test]
+fn a_lone_topic_is_raw_text() {
+    let bids = Bids::mock();
+    let ran = bids.plainly(segue(&bids.dir, &["read", &bids.address(), "--until", "now", "--output", "json"]));
+    assert_eq!(ran.stderr, "schema of kafka://h:9092/bids: -o format=raw --schema 'value STRING'\n");
+    assert_eq!(sorted(&ran.stdout), ["{\"value\":\"3,3.5\"}", "{\"value\":\"4,4.5\"}", "{\"value\":\"5,5.5\"}"]);
+    assert_eq!(ran.status, 0);
+}
+
+#[test]
+fn starts_and_stops_of_the_options_are_kept() {
+    let bids = Bids::mock();
+    let ids = |options: &[&str]| -> Vec<String> {
+        let printed = bids
+            .printed("read", &[&["--no-header", "--schema", "id INT", "-o", "0.csv.header=true"], options].concat());
+        let mut ids: Vec<String> = printed.lines().map(ToOwned::to_owned).collect();
+        ids.sort_unstable();
+        ids
+    };
+    let (start, stop) = ("partition:0,offset:1;partition:1,offset:0", "partition:0,offset:2;partition:1,offset:0");
+    let options = [
+        "-o",
+        "csv.extra-fields=ignore",
+        "-o",
+        "scan.startup.mode=specific-offsets",
+        "-o",
+        &format!("scan.startup.specific-offsets={start}"),
+    ];
+    assert_eq!(ids(&[&options[..], &["--bounded"]].concat()), ["1", "2", "4", "5"]);
+    let stops = ["-o", "scan.bounded.mode=specific-offsets", "-o", &format!("scan.bounded.specific-offsets={stop}")];
+    assert_eq!(ids(&[&options[..], &stops].concat()), ["1", "2", "4"]);
+    assert_eq!(ids(&["-o", "csv.extra-fields=ignore", "--from", "latest", "--bounded"]), ["1", "2"]);
+}
+
+#[test]
+fn a_plan_shows_files_and_partitions() {
+    let bids = Bids::mock();
+    assert_eq!(
+        bids.printed("plan", &[]),
+        "schema: id BIGINT, price DOUBLE\n\
+         source 0: bids: csv, header yes: 1 file, 21 B\n\
+         \u{20} 1.csv       21 B\n\
+         source 1: bids: csv: 2 partitions, 3 messages at most\n\
+         \u{20} bids/0  from 0, no end, the log has 0 to 2: 2 to read\n\
+         \u{20} bids/1  from 0, no end, the log has 0 to 1: 1 to read\n\
+         total: 1 file, 21 B; 2 partitions, 3 messages at most\n"
+    );
+    let json: Value =
+        serde_json::from_str(&bids.printed("plan", &["--json", "--from", "latest", "--bounded"])).unwrap();
+    assert_eq!(
+        json["sources"][1],
+        json!({
+            "name": "1", "connector": "kafka", "format": "csv", "header": null, "bounded": true, "splits": [],
+        })
+    );
+    let json: Value = serde_json::from_str(&bids.printed("plan", &["--json", "--until", "now"])).unwrap();
+    assert_eq!(
+        json["sources"][1]["splits"],
+        json!([
+            {"split": "bids/0", "start": 0, "stop": 2, "log_start": 0, "end": 2, "size": null},
+            {"split": "bids/1", "start": 0, "stop": 1, "log_start": 0, "end": 1, "size": null},
+        ])
+    );
+    assert_eq!(json["seam"], json!({"gaps": [], "overlaps": []}));
+}
+
+#[test]
+fn offsets_outside_the_log_are_a_gap_of_the_plan_and_an_error_before_anything_is_read() {
+    let bids = Bids::mock();
+    let options = [
+        "-o",
+        "scan.startup.mode=specific-offsets",
+        "-o",
+        "scan.startup.specific-offsets=partition:0,offset:17;partition:1,offset:1",
+        "--quiet",
+    ];
+    let ran = bids.run("plan", &options);
+    assert_eq!((ran.status, ran.stderr.as_str()), (3, ""));
+    assert!(ran.stdout.contains("\ngap: bids/0: offset 17 is wanted, the log ends at 2\ntotal: "), "{}", ran.stdout);
+    let ran = bids.run("plan", &[&options[..], &["--json"]].concat());
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.status, &json["seam"]["gaps"]), (3, &json!([{"split": "bids/0", "wanted": 17, "available": 2}])));
+    // Nothing of the files is printed either.
+    let ran = bids.run("read", &options);
+    assert_eq!(
+        (ran.status, ran.stdout.as_str(), ran.stderr.as_str()),
+        (1, "", "error: bids/0: offset 17 is wanted, and the log has 0 up to 2\n")
+    );
+}
+
+/// CASE 21: an offset is given for every partition, or it is an error that names the one left out.
+#[test]
+fn a_partition_that_the_offsets_leave_out_is_named() {
+    let bids = Bids::mock();
+    let options = [
+        "-o",
+        "scan.startup.mode=specific-offsets",
+        "-o",
+        "scan.startup.specific-offsets=partition:0,offset:1",
+        "--quiet",
+    ];
+    for command in ["read", "plan"] {
+        let ran = bids.run(command, &options);
+        let fault = "error: option 'scan.startup.specific-offsets': it names no offset for partition 1 of bids\n";
+        assert_eq!((ran.status, ran.stdout.as_str(), ran.stderr.as_str()), (2, "", fault));
+    }
+}
+
+#[test]
+fn a_topic_that_is_not_there_names_similar_ones() {
+    let bids = Bids::mock();
+    let address = bids.address();
+    let ran = bids.plainly(segue(&bids.dir, &["read", "bids", &address[..address.len() - 1], "--quiet"]));
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.starts_with("error: h:9092: there is no topic "), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("; there is bids\n"), "{}", ran.stderr);
+}
+
+#[test]
+fn no_broker_is_told_with_where_it_was_looked_for() {
+    let dir = dir(&[("bids.csv", BIDS)]);
+    // Nobody listens on the first port.
+    for command in ["read", "plan"] {
+        let ran = segue(&dir, &[command, "bids.csv", "kafka://127.0.0.1:1/bids", "--quiet"]);
+        assert_eq!((ran.status, ran.stdout.as_str()), (1, ""));
+        assert!(ran.stderr.starts_with("error: 127.0.0.1:1: cannot reach the cluster\ncaused by: "), "{}", ran.stderr);
+        assert!(ran.stderr.contains("Connection refused"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_bad_value_in_a_message_is_told_with_its_place_after_the_rows_before_it() {
+    let bids = Bids::mock();
+    bids.topic.produce_values([(1, "x,6.5".to_owned()), (1, "7,7.5".to_owned())]);
+    let ran = bids.run("read", &["--bounded", "--quiet"]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (1, "error: bids/1 offset 1, column id: 'x' is not a BIGINT\n"));
+    assert!(!ran.stdout.contains("7,7.5"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_job_goes_on_across_the_seam_and_status_tells_both_phases() {
+    let bids = Bids::mock();
+    let job =
+        |limit: &str| bids.printed("read", &["--bounded", "--checkpoint", "job", "--no-header", "--limit", limit]);
+    assert_eq!(job("1"), "1,1.5\n");
+    let text = bids.plainly(segue(&bids.dir, &["status", "job"])).stdout;
+    assert!(
+        text.ends_with(
+            "source 0 (filesystem, bids, csv): 1 rows, 0 rejected\n\
+             \u{20} 0 of 1 file done\n\
+             \u{20} 1.csv: next position 15, a file of 21 B\n\
+             source 1 (kafka, bids, csv): 0 rows, 0 rejected\n\
+             \u{20} bids/0: next position 0 of 2, end 2, lag 2\n\
+             \u{20} bids/1: next position 0 of 1, end 1, lag 1\n\
+             lag: 3, as of then\n"
+        ),
+        "{text}"
+    );
+    let later = job("2");
+    assert!(later.starts_with("2,2.5\n"), "{later}");
+    let json: Value = serde_json::from_str(&segue(&bids.dir, &["status", "job", "--json"]).stdout).unwrap();
+    assert_eq!((&json["rows"], &json["lag"]), (&json!({"0": 2, "1": 1}), &json!(2)));
+    let last = job("9");
+    assert_eq!(sorted(&format!("{later}{last}"))[1..], ["3,3.5", "4,4.5", "5,5.5"]);
+
+    // What is done is done, until there is more.
+    assert_eq!(job("9"), "");
+    bids.topic.produce_values([(1, "6,6.5".to_owned())]);
+    assert_eq!(job("9"), "6,6.5\n");
+    let text = bids.plainly(segue(&bids.dir, &["status", "job"])).stdout;
+    assert!(text.contains("\n  bids/1: next position 2 of 2, end 2, lag 0, done\nlag: 0, as of then\n"), "{text}");
+}
+
+/// A process that is ended with the test, however it ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_endless_job_prints_rows_as_they_come_and_ends_well_by_a_signal() {
+    for (signal, restarted) in [("INT", "8,8.5"), ("TERM", "9,9.5")] {
+        let bids = Bids::mock();
+        let args = ["read", "bids", &bids.address(), "--checkpoint", "job", "--quiet", "--no-header"];
+        let child = command(bids.dir.path(), &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut running = Running(child);
+        let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+        let began: Vec<String> = lines.by_ref().take(5).map(Result::unwrap).collect();
+        assert_eq!(began[..2], ["1,1.5", "2,2.5"]);
+        // A row that comes now is printed though nothing follows it.
+        bids.topic.produce_values([(0, "6,6.5".to_owned())]);
+        assert_eq!(lines.next().unwrap().unwrap(), "6,6.5");
+        Command::new("kill").args([format!("-{signal}"), running.0.id().to_string()]).status().unwrap();
+        assert!(lines.next().is_none());
+        assert_eq!(ended(&mut running.0), Some(0), "{signal}");
+
+        bids.topic.produce_values([(0, restarted.to_owned())]);
+        assert_eq!(
+            bids.printed("read", &["--checkpoint", "job", "--until", "now", "--no-header"]),
+            format!("{restarted}\n")
+        );
+    }
+}
+
+/// The exit status, within the time that anything may take.
+fn ended(child: &mut Child) -> Option<i32> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(began.elapsed() < crate::topic::PATIENCE, "it doesn't end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What only a real Kafka can: offsets by time, and a log that begins later.
+mod on_a_broker {
+    use super::*;
+
+    async fn bids() -> Bids {
+        let bootstrap = std::env::var("SEGUE_TEST_BROKER").unwrap();
+        let topic = Topic::create(&bootstrap, "bids", 1).await;
+        Bids { dir: dir(&[("bids/1.csv", "id,price\n1,1.5\n2,2.5\n")]), topic, _cluster: None }
+    }
+
+    #[tokio::test]
+    #[ignore = "needs a real Kafka: tests/broker/run"]
+    async fn a_time_is_where_a_topic_begins_and_ends() {
+        let bids = bids().await;
+        // Young enough for any retention, and not in the future.
+        let day = chrono::Utc::now().date_naive() - chrono::Days::new(1);
+        let noon = day.and_hms_opt(12, 0, 0).unwrap().and_utc().timestamp_millis();
+        for (index, id) in (3..7).enumerate() {
+            bids.topic.produce(0, None, Some(&format!("{id},{id}.5")), Some(noon + 1_000 * index as i64));
+        }
+        let ids = |options: &[&str]| bids.printed("read", &[&["--no-header"], options].concat());
+        let history = "1,1.5\n2,2.5\n";
+        let (from, until) = (format!("{day}T12:00:01"), (noon + 3_000).to_string());
+        assert_eq!(ids(&["--from", &from, "--until", &until]), format!("{history}4,4.5\n5,5.5\n"));
+        let from = format!("{day}T14:00:02.500+02:00");
+        assert_eq!(ids(&["--from", &from, "--until", "now"]), format!("{history}6,6.5\n"));
+    }
+
+    /// No fault: it starts at the end, which is recorded, and warns.
+    #[tokio::test]
+    #[ignore = "needs a real Kafka: tests/broker/run"]
+    async fn a_time_in_the_future_begins_at_the_end_and_warns() {
+        let bids = bids().await;
+        bids.topic.produce_values([(0, "3,3.5".to_owned())]);
+        let ran = bids.run("read", &["--from", "2199-01-01", "--until", "now", "--checkpoint", "job", "--no-header"]);
+        assert_eq!((ran.status, ran.stdout.as_str()), (0, "1,1.5\n2,2.5\n"));
+        assert!(ran.stderr.contains("in the future: reading begins at the end of the topic"), "{}", ran.stderr);
+        bids.topic.produce_values([(0, "4,4.5".to_owned())]);
+        assert_eq!(bids.printed("read", &["--until", "now", "--checkpoint", "job", "--no-header"]), "4,4.5\n");
+    }
+
+    #[tokio::test]
+    #[ignore = "needs a real Kafka: tests/broker/run"]
+    async fn a_log_that_lost_what_is_wanted_is_a_gap() {
+        let bids = bids().await;
+        bids.topic.produce_values((3..9).map(|id| (0, format!("{id},{id}.5"))));
+        bids.printed("read", &["--bounded", "--checkpoint", "job", "--limit", "3"]);
+        bids.topic.delete_before(&[(0, 4)]).await;
+        let ran = bids.run("plan", &["--bounded", "--checkpoint", "job", "--quiet"]);
+        assert_eq!(ran.status, 3);
+        assert_eq!(
+            ran.stdout,
+            "schema: id BIGINT, price DOUBLE\n\
+             source 0: bids: csv, header yes: 0 files (1 done), 0 B\n\
+             source 1: bids: csv: 1 partition, 2 messages at most\n\
+             \u{20} bids/0  from 1 to 6, the log has 4 to 6: 2 to read\n\
+             gap: bids/0: offset 1 is wanted, the log begins at 4\n\
+             total: 1 partition, 2 messages at most\n"
+        );
+        let ran = bids.run("read", &["--bounded", "--checkpoint", "job", "--quiet"]);
+        assert_eq!(
+            (ran.status, ran.stdout.as_str(), ran.stderr.as_str()),
+            (1, "", "error: bids/0: offset 1 is wanted, and the log has 4 up to 6\n")
+        );
+    }
 }

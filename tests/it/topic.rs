@@ -68,7 +68,8 @@ impl Topic {
         Self::of(&cluster.bootstrap_servers(), name, num_partitions)
     }
 
-    fn of(bootstrap: &str, name: String, num_partitions: i32) -> Self {
+    /// A topic of that name, made or not yet.
+    pub(crate) fn of(bootstrap: &str, name: String, num_partitions: i32) -> Self {
         let writer = Writer::new(bootstrap, &name, &[]);
         Self { bootstrap: bootstrap.to_owned(), name, num_partitions, writer }
     }
@@ -88,6 +89,10 @@ impl Topic {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn bootstrap(&self) -> &str {
+        &self.bootstrap
     }
 
     /// As the command line takes it.

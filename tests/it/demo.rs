@@ -24,9 +24,12 @@ fn every_row_comes_once_history_first_and_the_seam_is_shown() {
         assert!(stdout.contains(line), "{line}: {stdout}");
     }
     let row = |id: &str| stdout.lines().find(|line| line.split_whitespace().next() == Some(id)).unwrap_or_default();
-    for (id, phase, split) in
-        [("1", "bounded", "part-00000.csv"), ("10000", "bounded", "part-0000"), ("10001", "unbounded", "bids/0"), ("20000", "unbounded", "bids/0")]
-    {
+    for (id, phase, split) in [
+        ("1", "bounded", "part-00000.csv"),
+        ("10000", "bounded", "part-0000"),
+        ("10001", "unbounded", "bids/0"),
+        ("20000", "unbounded", "bids/0"),
+    ] {
         assert!(row(id).contains(&format!(" {phase} ")) && row(id).contains(split), "{id}: {}", row(id));
     }
 }
@@ -41,7 +44,8 @@ fn more_rows_make_more_partitions_and_a_kept_folder_holds_the_history() {
     assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""), "{stdout}");
     assert!(stdout.contains("rows      100001 bounded + 100000 unbounded = 200001\n"), "{stdout}");
     assert!(stdout.contains("segue gen --schema"), "{stdout}");
-    let rows: usize = csv_files(&kept).iter().map(|file| std::fs::read_to_string(file).unwrap().lines().count() - 1).sum();
+    let rows: usize =
+        csv_files(&kept).iter().map(|file| std::fs::read_to_string(file).unwrap().lines().count() - 1).sum();
     assert_eq!(rows, 100_001);
 
     // What is kept isn't written over.

@@ -1,6 +1,6 @@
 //! Behaviour through the public API: one binary, a module for each part.
 #![cfg(feature = "testing")]
-#![expect(clippy::unwrap_used, reason = "tests say what went wrong by panicking")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests say what went wrong by panicking")]
 
 #[cfg(all(feature = "kafka", feature = "cli"))]
 mod broker;

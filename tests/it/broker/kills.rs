@@ -113,10 +113,10 @@ async fn a_copy_that_is_killed_around_the_switch_loses_nothing() {
         assert!(job < 2 * KILLS, "the jobs are too quick to be killed: {num_killed}");
         let folder = history(HISTORY);
         let path = folder.path();
-        // Within the last quarter of history, and within the first of the topic.
-        for (first, rows) in [(HISTORY * 3 / 4, HISTORY / 4), (HISTORY, LIVE / 4)] {
+        // Within the last quarter of history, while it starts again there, and within the first quarter of the topic.
+        for (first, rows, delay) in [(HISTORY * 3 / 4, HISTORY / 4, 15), (0, 1, 200), (HISTORY, LIVE / 4, 15)] {
             let num_rows = first + moments.below(rows as u64) as i64;
-            let delay = Duration::from_micros(moments.below(15_000));
+            let delay = Duration::from_micros(moments.below(delay * 1000));
             num_killed += usize::from(Copy::start(path, &topic.address()).kill_at(path, num_rows, delay));
             let found = ids(path);
             let done = rows_done(path);

@@ -251,3 +251,23 @@ async fn a_topic_that_is_not_there_names_similar_ones() {
     let fault = format!("error: {bootstrap}: there is no topic {missing}; there is {}\n", topic.name());
     fails(&folder, &["read", "bids", &wrong, "--schema", BIDS], 1, &fault);
 }
+
+/// The sink makes its topic as asked, and what it wrote is what a source reads.
+#[tokio::test]
+#[ignore = "needs a real Kafka: tests/broker/run"]
+async fn a_copy_into_a_topic_that_is_not_there_makes_it_and_is_read_back() {
+    const ROWS: i64 = 1_000;
+    let folder = history(ROWS);
+    let beside = topic("made", 1).await;
+    let made = Topic::of(&super::bootstrap(), format!("{}-here", beside.name()), 3);
+    let address = made.address();
+    let copy = ["copy", "bids", "--to", &address, "--schema", BIDS, "-o", "sink.partitions=3", "-o", "sink.format=csv"];
+    rows(&folder, &copy);
+    let values = made.read_back().into_values().flatten().map(|message| message.value.unwrap());
+    let mut values: Vec<String> = values.collect();
+    values.sort_by_key(|value| value.split(',').next().unwrap().parse::<i64>().unwrap());
+    assert_eq!(values, (1..=ROWS).map(bid).collect::<Vec<_>>());
+    assert!(made.end_offsets().iter().all(|end| *end > 0), "{:?}", made.end_offsets());
+    let read = ["read", &address, "--format", "csv", "--schema", BIDS, "--bounded"];
+    assert_eq!(ids(&folder, &read), (1..=ROWS).collect::<Vec<_>>());
+}

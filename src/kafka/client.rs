@@ -142,7 +142,7 @@ impl ClientSettings {
 
 impl ClientSettings {
     /// What a client that reads is made with.
-    pub(crate) fn reading_config(&self, limits: &QueueLimits) -> ClientConfig {
+    pub(crate) fn reading_config(&self, limits: &QueueLimits, has_stop: bool) -> ClientConfig {
         let mut config = self.config();
         // Without a group nobody but us decides where to read, and no coordinator is asked.
         config.remove("group.id");
@@ -158,6 +158,9 @@ impl ClientSettings {
             ("fetch.max.bytes", limits.fetch_bytes.to_string()),
             // A partition whose queue was full would wait a second by default.
             ("fetch.queue.backoff.ms", "10".to_owned()),
+            // The end of a partition behind a marker is told by a fetch that found nothing. Whoever waits for an end
+            // isn't kept half a second; whoever follows for ever asks less often.
+            ("fetch.wait.max.ms", if has_stop { "50" } else { "500" }.to_owned()),
         ] {
             if self.get(key).is_none() {
                 config.set(key, value);

@@ -88,7 +88,7 @@ impl Decoding {
                 Ok(item) => return Ok(Decoded { item, fault: found }),
                 // Each time it is an earlier message: one may be bad for its schema and a later one for its format.
                 Err(Bad { entry, record }) => {
-                    found = Some(Error::BadRecord(Box::new(record)));
+                    found = Some(Error::BadRecord(record));
                     end = entry;
                 }
             }
@@ -133,10 +133,10 @@ impl Decoding {
         }
     }
 
-    fn bad_record(&self, batch: &MicroBatch, entry: usize, message: String) -> BadRecord {
+    fn bad_record(&self, batch: &MicroBatch, entry: usize, message: String) -> Box<BadRecord> {
         let entry = &batch.entries[entry];
         let split = self.partitions[entry.partition as usize].split.as_str();
-        BadRecord::new(split, entry.next - 1, PositionUnit::Offset, message)
+        Box::new(BadRecord::new(split, entry.next - 1, PositionUnit::Offset, message))
     }
 
     /// The moves of the first `end` entries, one for each partition.
@@ -198,7 +198,7 @@ impl Decoding {
 /// A message that can't be decoded, and the index of its entry.
 struct Bad {
     entry: usize,
-    record: BadRecord,
+    record: Box<BadRecord>,
 }
 
 /// One advance for each partition that moved.

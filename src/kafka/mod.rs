@@ -326,8 +326,11 @@ impl Source for KafkaSource {
             action: "begin to read from there",
             source: Box::new(e),
         };
-        let consumer: BaseConsumer<Listener> =
-            self.settings.reading_config(&queued).create_with_context(Listener::default()).map_err(failed)?;
+        let consumer: BaseConsumer<Listener> = self
+            .settings
+            .reading_config(&queued, self.stop != StopOffsets::Never)
+            .create_with_context(Listener::default())
+            .map_err(failed)?;
         let queue = BatchQueue::try_new(Arc::new(consumer), &self.topics).map_err(failed)?;
         let may_skip = self.start == StartOffsets::Earliest;
         let (sender, receiver) = ordered(2 * request.pool.num_threads() + 2);

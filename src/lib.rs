@@ -1,13 +1,14 @@
-//! **segue** reads history from files, then follows what comes after, as one ordered stream of Arrow
-//! `RecordBatch`es under one schema.
+//! **segue** reads history from files, then follows Kafka, as one ordered stream of Arrow `RecordBatch`es under
+//! one schema.
 //!
-//! Everyone who bootstraps a table or a pipeline has years of CSV, JSON or Parquet in a lake, and wants them
-//! read once, in order, resumable at any row, and joined to what comes next without a gap or a repeat.
+//! Everyone who bootstraps a table or a pipeline has years of CSV, JSON or Parquet in a lake and a topic with the
+//! last days, and wants them read once, in order, resumable at any row, and joined without a gap or a repeat.
 //!
 //! ```text
-//!  files ──▶ fetch ──▶ cut ──▶ decode in parallel ──▶ one ordered stream ──▶ your code, a folder, stdout
-//!  source 0                                                ▲   │
-//!  source 1 … last ────────────────────────────────────────┘   └─▶ checkpoint: every position, after every item
+//!  files ─▶ fetch ─▶ cut ─┐
+//!                         ├─▶ decode in parallel ─▶ one ordered stream ─▶ your code, a folder, a topic, stdout
+//!  topic ─▶ micro-batches ┘                            │
+//!                                                      └─▶ checkpoint: every position, after every item
 //! ```
 //!
 //! # Quick start
@@ -38,8 +39,10 @@
 //!
 //! # Guarantees
 //!
-//! * *Order*: sources in their order, files in natural order, rows in file order, whatever the number of
-//!   threads. A replay is identical.
+//! * *Order*: sources in their order, files in natural order, rows in file order, messages in offset order within
+//!   their partition, whatever the number of threads. A replay of history is identical.
+//! * *The seam*: where a topic begins is a number in the checkpoint before the first row of history leaves; an
+//!   offset that is gone is an error, never a silent jump.
 //! * *Exact positions*: a position is the next thing to read. [`Checkpoint::apply`] refuses an advance that
 //!   skips or repeats anything, so a gap is an error and never a silence.
 //! * *Resume anywhere*: a stream can be cut after any row, and reopened there, also inside a file.
@@ -54,6 +57,7 @@
 //! | `csv` | yes | text with separators |
 //! | `json` | yes | newline-delimited JSON |
 //! | `parquet` | yes | Parquet files, read and written |
+//! | `kafka` | yes | topics, read and written, by librdkafka |
 //! | `cloud` | with `cli` | `s3://`, `gs://`, `az://`, `http(s)://` |
 //! | `cli` | yes | the program `segue` |
 //! | `testing` | no | the [conformance suite](source#rules) for sources of your own |

@@ -124,6 +124,8 @@ pub(crate) struct TalkArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run the whole story: files, then a topic, on an embedded broker; nothing to set up
+    Demo(DemoArgs),
     /// Print the rows of sources
     #[command(after_help = READ_EXAMPLES)]
     Read(Box<ReadArgs>),
@@ -146,15 +148,25 @@ pub(crate) enum Command {
     Options(OptionsArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
-    /// Run the whole story on an embedded broker
-    #[command(hide = true)]
-    Demo(LaterArgs),
+
     /// Run SQL
     #[command(hide = true)]
     Sql(LaterArgs),
     /// Make a checkpoint for a replay
     #[command(hide = true)]
     Rewind(LaterArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How many rows: half of them in files, half in the topic
+    #[arg(long, value_name = "N", default_value = "20000")]
+    pub(crate) rows: u64,
+
+    /// Keep the files in DIR, which must be empty or not there yet, and show each step as a command [default: a
+    /// temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
 }
 
 /// Whatever stands behind a command of a later version.

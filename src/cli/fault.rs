@@ -31,6 +31,13 @@ impl Fault {
         Self::usage(format!("{what} is not in this version"))
     }
 
+    /// Something that needs Kafka, in a program without it.
+    #[cfg(not(feature = "kafka"))]
+    pub(crate) fn without_kafka(what: impl fmt::Display) -> Self {
+        Self::usage(format!("{what}: this program is built without the feature kafka"))
+            .with_hint("build it with: cargo build --release --features kafka")
+    }
+
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -46,8 +46,7 @@ fn topics(text: &str) -> Result<Connector, Fault> {
 
 #[cfg(not(feature = "kafka"))]
 fn topics(text: &str) -> Result<Connector, Fault> {
-    Err(Fault::usage(format!("source '{text}': this segue was built without the feature kafka"))
-        .with_hint("build it with: cargo build --release --features kafka"))
+    Err(Fault::without_kafka(format!("source '{text}'")))
 }
 
 fn stdin(text: &str) -> Fault {

@@ -4,6 +4,8 @@ mod args;
 mod chain;
 mod commands;
 mod console;
+#[cfg(feature = "kafka")]
+mod demo;
 mod fault;
 mod input;
 mod job;
@@ -69,7 +71,10 @@ fn run(command: Command, console: &Console) -> Result<u8, Failure> {
         Command::Status(args) => status::status(&args),
         Command::Options(args) => commands::options(&args),
         Command::Completions(args) => commands::completions(&args),
-        Command::Demo(_) => Err(Fault::later("demo").into()),
+        #[cfg(feature = "kafka")]
+        Command::Demo(args) => on_runtime(demo::demo(&args)),
+        #[cfg(not(feature = "kafka"))]
+        Command::Demo(_) => Err(Fault::without_kafka("demo").into()),
         Command::Sql(_) => Err(Fault::later("sql").into()),
         Command::Rewind(_) => Err(Fault::later("rewind").into()),
     }

@@ -185,8 +185,7 @@ fn topic(text: &str) -> Result<SinkTarget, Failure> {
 
 #[cfg(not(feature = "kafka"))]
 fn topic(text: &str) -> Result<SinkTarget, Failure> {
-    let fault = Fault::usage(format!("--to {text}: this segue was built without the feature kafka"));
-    Err(fault.with_hint("build it with: cargo build --release --features kafka").into())
+    Err(Fault::without_kafka(format!("--to {text}")).into())
 }
 
 /// A sink into a folder, with the options set.

@@ -22,13 +22,13 @@ const REQUEST: Duration = Duration::from_secs(2);
 pub(super) type Offsets = BTreeMap<(String, i32), u64>;
 
 /// A client that only asks.
-pub(super) struct Lookup {
+pub(crate) struct Lookup {
     consumer: BaseConsumer<Listener>,
     place: String,
 }
 
 impl Lookup {
-    pub(super) fn connect(settings: &ClientSettings) -> Result<Self> {
+    pub(crate) fn connect(settings: &ClientSettings) -> Result<Self> {
         let place = settings.bootstrap_servers().to_owned();
         let mut config = settings.config();
         config.remove("group.id");
@@ -51,6 +51,12 @@ impl Lookup {
             found.insert(topic.clone(), partitions);
         }
         Ok(found)
+    }
+
+    /// Whether a topic is there. Asking doesn't make it.
+    pub(crate) fn has(&self, topic: &str) -> Result<bool> {
+        let partitions = self.asked("reach the cluster", || self.partitions_of(topic))?;
+        Ok(!partitions.is_empty())
     }
 
     /// The partitions of a topic; none if there is no such topic.

@@ -14,7 +14,7 @@ mod address;
 pub(crate) mod client;
 mod consumer;
 mod decoding;
-mod lookup;
+pub(crate) mod lookup;
 mod micro_batch;
 mod offsets;
 mod queue;

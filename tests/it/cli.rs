@@ -256,7 +256,6 @@ fn what_can_not_be_read_is_refused_with_the_reason() {
         "error: --on-error ignore: it is none of fail, skip, and a path (with / or .)\n",
     );
     for (args, what) in [
-        (["demo", "--rows", "10"], "demo"),
         (["sql", "-c", "SELECT 1"], "sql"),
         (["rewind", "a", "b=1"], "rewind"),
         (["status", "parquet:out", "--json"], "status parquet:out: the status of a parquet sink"),
@@ -372,7 +371,7 @@ fn copy_refuses_a_folder_whose_files_it_knows_nothing_of() {
         &dir,
         &["copy", "a.csv", "--to", "out2"],
         2,
-        "error: --to 'out2': it is not FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT\n\
+        "error: --to 'out2': it is neither FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT, nor kafka://HOST/TOPIC\n\
          hint: to write CSV files into that folder: --to csv:out2\n",
     );
     fails(&dir, &["copy", "a.csv", "--to", "delta:out2"], 2, "error: --to delta:out2: delta is not in this version\n");

@@ -8,15 +8,18 @@ mod broker;
 mod cli;
 mod common;
 mod datagen;
+#[cfg(all(feature = "cli", feature = "kafka"))]
+mod demo;
 mod faults;
 mod files;
 #[cfg(feature = "cli")]
 mod hostile;
 mod hybrid;
+#[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(all(feature = "cli", feature = "kafka"))]
 mod kafka_cli;
-#[cfg(feature = "kafka")]
+#[cfg(all(feature = "cli", feature = "kafka"))]
 mod kafka_sink;
 mod layering;
 mod memory;

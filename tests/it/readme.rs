@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rdkafka::mocking::MockCluster;
+
 /// The blocks of one language.
 fn blocks(language: &str) -> Vec<String> {
     let readme = include_str!("../../README.md");
@@ -20,11 +22,14 @@ fn every_command_of_the_readme_works() {
     let work = folder.path().join("work");
     fs::create_dir(&work).unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    // Stands for the broker of the README.
+    let cluster = MockCluster::new(1).unwrap();
+    let broker = cluster.bootstrap_servers();
     let scripts = blocks("sh");
     assert!(scripts.len() >= 2, "the README shows how to start, and the command line");
     for script in scripts {
         // The first run builds; here it is built already.
-        let script = script.replace("cargo run --release -- ", "segue ");
+        let script = script.replace("cargo run --release -- ", "segue ").replace("localhost:9092", &broker);
         let output = Command::new("bash")
             .args(["-euo", "pipefail", "-c", &script])
             .current_dir(&work)

@@ -39,9 +39,20 @@ pub(crate) struct Seen {
 impl Topic {
     /// Makes a topic on a real broker. Its name begins with `name`, and no other topic has it.
     pub(crate) async fn create(bootstrap: &str, name: &str, num_partitions: i32) -> Self {
+        Self::create_with(bootstrap, name, num_partitions, &[]).await
+    }
+
+    /// As [`Self::create`], with settings of the topic.
+    pub(crate) async fn create_with(
+        bootstrap: &str,
+        name: &str,
+        num_partitions: i32,
+        settings: &[(&str, &str)],
+    ) -> Self {
         let name = unique(name);
         let admin: AdminClient<DefaultClientContext> = config(bootstrap).create().unwrap();
         let topic = NewTopic::new(&name, num_partitions, TopicReplication::Fixed(1));
+        let topic = settings.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
         for made in admin.create_topics([&topic], &AdminOptions::new()).await.unwrap() {
             made.unwrap_or_else(|(name, code)| panic!("topic {name} can't be made: {code}"));
         }
@@ -57,7 +68,8 @@ impl Topic {
         Self::of(&cluster.bootstrap_servers(), name, num_partitions)
     }
 
-    fn of(bootstrap: &str, name: String, num_partitions: i32) -> Self {
+    /// A topic of that name, made or not yet.
+    pub(crate) fn of(bootstrap: &str, name: String, num_partitions: i32) -> Self {
         let writer = Writer::new(bootstrap, &name, &[]);
         Self { bootstrap: bootstrap.to_owned(), name, num_partitions, writer }
     }

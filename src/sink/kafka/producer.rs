@@ -23,24 +23,17 @@ use crate::error::{Cause, Error, Result};
 use crate::kafka::client::Listener;
 
 /// Settings that delivery relies on; with another value rows would be lost, repeated or overtaken.
-pub(super) const RESERVED: [(&str, &str); 18] = [
+pub(super) const RESERVED: [(&str, &str); 11] = [
     ("bootstrap.servers", "the address names the brokers"),
     ("metadata.broker.list", "the address names the brokers"),
     ("acks", "a row is safe when every replica in sync has it"),
     ("request.required.acks", "a row is safe when every replica in sync has it"),
     ("enable.idempotence", "rows are neither repeated nor overtaken when they are sent anew"),
-    ("retries", "rows are sent anew until message.timeout.ms is over"),
-    ("message.send.max.retries", "rows are sent anew until message.timeout.ms is over"),
-    ("max.in.flight", "rows are neither repeated nor overtaken when they are sent anew"),
-    ("max.in.flight.requests.per.connection", "rows are neither repeated nor overtaken when they are sent anew"),
     ("queuing.strategy", "rows keep their order"),
     ("transactional.id", "transactions are not in this version"),
-    ("transaction.timeout.ms", "transactions are not in this version"),
-    ("enable.gapless.guarantee", "a row that can't be delivered ends the job"),
     ("delivery.report.only.error", "segue takes the reports"),
     ("queue.buffering.max.messages", "the memory of the sink says it (--memory)"),
     ("queue.buffering.max.kbytes", "the memory of the sink says it (--memory)"),
-    ("produce.offset.report", "segue takes the reports"),
     ("test.mock.num.brokers", "it is for tests of librdkafka"),
 ];
 
@@ -59,15 +52,15 @@ const STALL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How much librdkafka may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueueLimits {
+struct SendLimits {
     /// The values of all messages that aren't acknowledged, in 1024 bytes.
     kbytes: usize,
     messages: usize,
 }
 
-impl QueueLimits {
+impl SendLimits {
     /// Shares `memory_bytes` out: values, their copies in requests, and what comes with each message.
-    pub(super) fn of(memory_bytes: usize) -> Self {
+    fn of(memory_bytes: usize) -> Self {
         let share_bytes = memory_bytes / 3;
         Self { kbytes: (share_bytes / 1024).max(1), messages: (share_bytes / MESSAGE_BYTES).max(1) }
     }
@@ -80,7 +73,7 @@ impl QueueLimits {
 /// A connected producer of one topic.
 pub(super) struct Producer {
     described: Described,
-    limits: QueueLimits,
+    limits: SendLimits,
     inner: BaseProducer<Reports>,
 }
 
@@ -90,12 +83,14 @@ impl Producer {
     /// # Errors
     /// [`Error::Kafka`] if no broker answers, or the topic can't be made.
     pub(super) fn connect(described: &Described) -> Result<Self> {
-        let limits = QueueLimits::of(described.memory_bytes);
-        let inner =
-            BaseProducer::from_config_and_context(&config(described, limits), Reports::default()).map_err(|error| {
-                Error::Kafka { place: described.target.clone(), action: "make a client", source: Box::new(error) }
-            })?;
-        make_sure_of(described, &inner)?;
+        make_sure_of(described)?;
+        let limits = SendLimits::of(described.memory_bytes);
+        let made = BaseProducer::from_config_and_context(&config(described, limits), Reports::default());
+        let inner = made.map_err(|error| Error::Kafka {
+            place: described.target.clone(),
+            action: "make a client",
+            source: Box::new(error),
+        })?;
         Ok(Self { described: described.clone(), limits, inner })
     }
 
@@ -197,7 +192,7 @@ impl Producer {
 }
 
 /// What the producer is made with.
-fn config(described: &Described, limits: QueueLimits) -> ClientConfig {
+fn config(described: &Described, limits: SendLimits) -> ClientConfig {
     let mut config = described.settings.config();
     config.set("acks", "all");
     config.set("enable.idempotence", "true");
@@ -209,8 +204,8 @@ fn config(described: &Described, limits: QueueLimits) -> ClientConfig {
 
 /// Hears what became of messages, and what else the client has to say.
 #[derive(Debug, Default)]
-pub(super) struct Reports {
-    pub(super) listener: Listener,
+struct Reports {
+    listener: Listener,
     failure: Mutex<Option<String>>,
 }
 
@@ -249,16 +244,13 @@ impl ProducerContext for Reports {
         if message.partition() >= 0 {
             text = format!("partition {}: {text}", message.partition());
         }
-        // A message that was given up after a while says nothing of the reason.
-        if let (true, Some(last)) = (is_timeout(error), self.listener.last_error()) {
+        // That a message was given up after a while says nothing of the reason.
+        let is_timeout = error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageTimedOut);
+        if let Some(last) = self.listener.last_error().filter(|_| is_timeout) {
             text = format!("{text}; {last}");
         }
         *failure = Some(text);
     }
-}
-
-fn is_timeout(error: &KafkaError) -> bool {
-    matches!(error.rdkafka_error_code(), Some(RDKafkaErrorCode::MessageTimedOut))
 }
 
 /// Notices that nothing moves.
@@ -283,5 +275,29 @@ impl Stall {
         }
         self.told += 1;
         Some(stood)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_their_copies_and_what_comes_with_them_stay_within_the_memory() {
+        for memory_bytes in [1 << 20, 24 << 20] {
+            let limits = SendLimits::of(memory_bytes);
+            assert!(2 * limits.bytes() + limits.messages * MESSAGE_BYTES <= memory_bytes);
+        }
+        assert_eq!(SendLimits::of(24 << 20), SendLimits { kbytes: 8192, messages: 32_768 });
+        assert_eq!(SendLimits::of(0), SendLimits { kbytes: 1, messages: 1 }, "librdkafka takes 0 for no limit");
+    }
+
+    #[test]
+    fn that_nothing_moves_is_told_every_ten_seconds_until_something_does() {
+        let began = Instant::now();
+        let mut stall = Stall::default();
+        let told = [(0, 5), (9, 5), (10, 5), (11, 5), (19, 5), (21, 5), (22, 4), (31, 4), (33, 4)]
+            .map(|(second, in_flight)| stall.seen(in_flight, began + Duration::from_secs(second)).map(|s| s.as_secs()));
+        assert_eq!(told, [None, None, Some(10), None, None, Some(21), None, None, Some(11)]);
     }
 }

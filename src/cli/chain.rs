@@ -302,6 +302,9 @@ impl Looking<'_> {
     #[cfg(feature = "kafka")]
     fn topics(&self, index: usize, format: Format, schema: Option<SchemaRef>) -> Result<ChainSource, Error> {
         let source = &self.described.sources[index];
+        if let (Format::Raw, Some(schema)) = (format, &schema) {
+            check_raw(source, schema)?;
+        }
         let built = source.kafka_builder().and_then(|builder| {
             let on_gap = if self.tells_gaps { OnGap::Tell } else { OnGap::Fail };
             let builder = builder.format(format).on_gap(on_gap);
@@ -320,6 +323,21 @@ impl Looking<'_> {
         let _ = self.tells_gaps;
         Err(Error::Unsupported(format!("source {index}: this segue was built without the feature kafka")))
     }
+}
+
+/// Refuses raw text of which the schema takes nothing: every row would be null.
+#[cfg(feature = "kafka")]
+fn check_raw(source: &SourceOptions, schema: &Schema) -> Result<(), Error> {
+    const COLUMN: &str = "value";
+    let mapping = source.mapping();
+    let names = || schema.fields().iter().map(|field| field.name().as_str());
+    if names().any(|name| mapping.input(name) == Some(COLUMN)) {
+        return Ok(());
+    }
+    let (name, columns) = (source.name(), names().collect::<Vec<_>>().join(", "));
+    Err(Error::Schema(format!(
+        "source {name}: raw messages have the one column {COLUMN}, and the schema has {columns}; set {name}.format, or {name}.column.NAME.from={COLUMN}"
+    )))
 }
 
 /// What a source is, as it was named.

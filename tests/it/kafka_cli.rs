@@ -84,6 +84,12 @@ fn files_give_the_schema_and_topics_never_do() {
         2,
         "error: header.csv: there are no records to infer a schema from; give one with --schema\n",
     );
+    fails(
+        &dir,
+        &["read", "bids", "kafka://h/t", "-o", "1.format=raw"],
+        2,
+        "error: source 1: raw messages have the one column value, and the schema has id, price; set 1.format, or 1.column.NAME.from=value\n",
+    );
     // Only a look at the folder tells that its files are no format of messages' own.
     fails(
         &dir,
@@ -283,6 +289,15 @@ fn a_lone_topic_is_raw_text() {
     assert_eq!(ran.stderr, "schema of kafka://h:9092/bids: -o format=raw --schema 'value STRING'\n");
     assert_eq!(sorted(&ran.stdout), ["{\"value\":\"3,3.5\"}", "{\"value\":\"4,4.5\"}", "{\"value\":\"5,5.5\"}"]);
     assert_eq!(ran.status, 0);
+}
+
+#[test]
+fn raw_text_behind_files_fills_the_column_that_is_taken_from_it() {
+    let bids = Bids::mock();
+    let options = ["--bounded", "--no-header", "-o", "1.format=raw", "-o", "1.column.line.from=value"];
+    let printed =
+        bids.printed("read", &[&options[..], &["-o", "0.csv.header=true", "--schema", "id INT, line STRING"]].concat());
+    assert_eq!(sorted(&printed), [",\"3,3.5\"", ",\"4,4.5\"", ",\"5,5.5\"", "1,", "2,"]);
 }
 
 #[test]

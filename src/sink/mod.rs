@@ -21,7 +21,7 @@
 //! | *bounded* | a sink holds at most [`Sink::reserved_bytes`], which come out of the one budget |
 //! | *drop* | dropping a sink ends its threads |
 //!
-//! A sink that keeps no checkpoint of its own (folders of text, a pipe) returns `None` from
+//! A sink that keeps no checkpoint of its own (a folder, a topic, a pipe) returns `None` from
 //! [`Sink::recover`]. Its rows are delivered at least once: those written after the last commit may
 //! come again after a kill.
 

@@ -128,15 +128,34 @@ async fn a_topic_that_is_not_there_is_made() {
 }
 
 #[tokio::test]
+#[ignore = "needs a real Kafka: tests/broker/run"]
+async fn a_real_broker_makes_a_topic_with_the_partitions_wanted() {
+    let bootstrap = std::env::var("SEGUE_TEST_BROKER").unwrap();
+    let topic = Topic::of(&bootstrap, "made-for-a-sink".into(), 3);
+    let mut sink = builder(&topic).partitions(NonZeroU16::new(3).unwrap()).build().unwrap();
+    sink.recover().await.unwrap();
+    assert_eq!(topic.end_offsets(), [0; 3]);
+    for batch in 0..100 {
+        write(&mut sink, batch * 1000..(batch + 1) * 1000).await.unwrap();
+    }
+    commit(&mut sink).await.unwrap();
+    let mut all = values(&topic).concat();
+    let mut expected = csv(0..100_000);
+    all.sort_unstable();
+    expected.sort_unstable();
+    assert!(all == expected);
+}
+
+#[tokio::test]
 async fn a_full_queue_makes_the_writer_wait_and_drops_nothing() {
     let (cluster, topic) = cluster(1);
-    cluster.broker_round_trip_time(1, Duration::from_millis(20)).unwrap();
-    // An eighth of it is for values: 2 kB, some hundred rows.
-    let mut sink = builder(&topic).memory_bytes(8 << 10).build().unwrap();
-    assert_eq!(sink.reserved_bytes(), 8 << 10);
-    write(&mut sink, 0..2000).await.unwrap();
+    cluster.broker_round_trip_time(1, Duration::from_millis(5)).unwrap();
+    // Room for 32 messages.
+    let mut sink = builder(&topic).memory_bytes(32 << 10).build().unwrap();
+    assert_eq!(sink.reserved_bytes(), 32 << 10);
+    write(&mut sink, 0..1000).await.unwrap();
     commit(&mut sink).await.unwrap();
-    assert_eq!(lines(&topic), csv(0..2000));
+    assert_eq!(lines(&topic), csv(0..1000));
 }
 
 #[tokio::test]
@@ -152,6 +171,32 @@ async fn what_fails_for_a_moment_is_sent_again_without_a_repeat() {
     }
     commit(&mut sink).await.unwrap();
     assert_eq!(lines(&topic), csv(0..1000));
+}
+
+#[tokio::test]
+async fn a_broker_that_comes_back_has_every_row_once() {
+    let (cluster, topic) = cluster(1);
+    let mut sink = builder(&topic).build().unwrap();
+    write(&mut sink, 0..1000).await.unwrap();
+    commit(&mut sink).await.unwrap();
+    cluster.broker_down(1).unwrap();
+    write(&mut sink, 1000..2000).await.unwrap();
+    cluster.broker_up(1).unwrap();
+    commit(&mut sink).await.unwrap();
+    assert_eq!(lines(&topic), csv(0..2000));
+}
+
+#[tokio::test]
+async fn a_broker_that_stays_away_is_told_with_the_reason() {
+    let (cluster, topic) = cluster(1);
+    let mut sink = builder(&topic).property("message.timeout.ms", "1000").build().unwrap();
+    write(&mut sink, 0..1).await.unwrap();
+    commit(&mut sink).await.unwrap();
+    cluster.broker_down(1).unwrap();
+    write(&mut sink, 1..2).await.unwrap();
+    let told = told(&commit(&mut sink).await.unwrap_err());
+    let expected = "cannot write: partition 0: a row of 4 bytes was not delivered: MessageTimedOut";
+    assert!(told.contains(expected) && told.contains("127.0.0.1"), "{told}");
 }
 
 #[tokio::test]
@@ -216,6 +261,14 @@ async fn a_drop_ends_the_thread_though_no_broker_answers() {
     assert!(lines(&topic).len() < 2000);
 }
 
+#[tokio::test]
+async fn settings_that_contradict_each_other_are_refused() {
+    let (_cluster, topic) = cluster(1);
+    let mut sink = builder(&topic).property("max.in.flight", "20").build().unwrap();
+    let error = sink.recover().await.unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("`max.in.flight` must be set <= 5"), "{error}");
+}
+
 #[test]
 fn settings_that_delivery_relies_on_and_several_topics_are_refused() {
     let address: KafkaAddress = "kafka://h/t".parse().unwrap();
@@ -277,7 +330,7 @@ fn a_copy_goes_on_from_its_checkpoint_and_appends_without_one() {
 
 #[test]
 fn a_stop_commits_and_the_same_command_brings_the_rest_once() {
-    const ROWS: i64 = 200_000;
+    const ROWS: i64 = 100_000;
     let (cluster, topic) = cluster(1);
     // Slow enough that the job is still at work when it is stopped.
     cluster.broker_round_trip_time(1, Duration::from_millis(100)).unwrap();

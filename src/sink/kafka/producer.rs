@@ -81,15 +81,16 @@ impl Producer {
     /// Reaches a broker, and makes the topic if it isn't there.
     ///
     /// # Errors
-    /// [`Error::Kafka`] if no broker answers, or the topic can't be made.
+    /// [`Error::Kafka`] if no broker answers, or the topic can't be made; [`Error::InvalidOption`] for settings
+    /// that can't stand together.
     pub(super) fn connect(described: &Described) -> Result<Self> {
         make_sure_of(described)?;
         let limits = SendLimits::of(described.memory_bytes);
         let made = BaseProducer::from_config_and_context(&config(described, limits), Reports::default());
-        let inner = made.map_err(|error| Error::Kafka {
-            place: described.target.clone(),
-            action: "make a client",
-            source: Box::new(error),
+        let inner = made.map_err(|error| match error {
+            // Settings that can't stand together, or name a file that can't be read.
+            KafkaError::ClientCreation(reason) => Error::option("sink.properties", reason),
+            error => Error::Kafka { place: described.target.clone(), action: "make a client", source: error.into() },
         })?;
         Ok(Self { described: described.clone(), limits, inner })
     }

@@ -128,25 +128,6 @@ async fn a_topic_that_is_not_there_is_made() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real Kafka: tests/broker/run"]
-async fn a_real_broker_makes_a_topic_with_the_partitions_wanted() {
-    let bootstrap = std::env::var("SEGUE_TEST_BROKER").unwrap();
-    let topic = Topic::of(&bootstrap, "made-for-a-sink".into(), 3);
-    let mut sink = builder(&topic).partitions(NonZeroU16::new(3).unwrap()).build().unwrap();
-    sink.recover().await.unwrap();
-    assert_eq!(topic.end_offsets(), [0; 3]);
-    for batch in 0..100 {
-        write(&mut sink, batch * 1000..(batch + 1) * 1000).await.unwrap();
-    }
-    commit(&mut sink).await.unwrap();
-    let mut all = values(&topic).concat();
-    let mut expected = csv(0..100_000);
-    all.sort_unstable();
-    expected.sort_unstable();
-    assert!(all == expected);
-}
-
-#[tokio::test]
 async fn a_full_queue_makes_the_writer_wait_and_drops_nothing() {
     let (cluster, topic) = cluster(1);
     cluster.broker_round_trip_time(1, Duration::from_millis(5)).unwrap();

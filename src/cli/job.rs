@@ -144,7 +144,7 @@ pub(crate) fn told(summary: &Summary, has_checkpoint: bool) -> String {
     let done = format!("{rows} rows in {:.1} s", summary.duration.as_secs_f64());
     match (summary.stopped, has_checkpoint) {
         (false, _) => done,
-        (true, true) => format!("interrupted after {done}; the same command goes on from there"),
-        (true, false) => format!("interrupted after {done}; with --checkpoint it could go on from there"),
+        (true, true) => format!("stopped after {done}; the same command goes on from there"),
+        (true, false) => format!("stopped after {done}; with --checkpoint it could go on from there"),
     }
 }

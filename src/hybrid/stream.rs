@@ -148,7 +148,11 @@ impl HybridStream {
             Some(ahead) if ahead.index == index => ahead.stream?,
             _ => self.open(index)?,
         };
-        let ahead = following.map(|index| Ahead { index, stream: self.open(index) });
+        let ahead = match following.map(|index| (index, self.open(index))) {
+            // What was asked for wrongly is told before its turn comes: history may take hours.
+            Some((_, Err(e))) if e.is_usage() => return Err(e),
+            following => following.map(|(index, stream)| Ahead { index, stream }),
+        };
         self.phase = Reading::Source { index, stream, ahead };
         Ok(())
     }

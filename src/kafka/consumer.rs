@@ -344,6 +344,11 @@ impl Consumer {
 
     /// Hands a micro-batch to the pool, when the budget allows it and the window has a place.
     fn submit(&mut self, batch: MicroBatch) -> Result<(), Stop> {
+        for (partition, _) in &batch.touched {
+            let state = &mut self.states[*partition as usize];
+            // What was read is there.
+            state.set_end(state.end().max(state.state.position));
+        }
         let changed = self.changed();
         let bytes = batch.value_bytes() * VALUE_FACTOR + batch.len() * ROW_BYTES;
         let budget = self.budget.clone();

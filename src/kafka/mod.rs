@@ -213,12 +213,11 @@ impl KafkaSourceBuilder {
         self
     }
 
-    /// Checks the description. Nothing is connected yet.
+    /// Checks what doesn't depend on the schema.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for a setting that can't stand, or a format that messages don't have;
-    /// [`Error::Schema`] without a schema, unless values are raw.
-    pub fn build(self) -> Result<KafkaSource> {
+    /// [`Error::InvalidOption`] for a setting that can't stand, or a format that messages don't have.
+    pub fn check(&self) -> Result<()> {
         self.settings.check()?;
         if self.format.has_types() {
             return Err(Error::option("format", format!("messages can't be {}; csv, json or raw", self.format)));
@@ -233,6 +232,15 @@ impl KafkaSourceBuilder {
                 return Err(Error::option(key, "offsets are of one topic's partitions, and there are several topics"));
             }
         }
+        Ok(())
+    }
+
+    /// Makes the source. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// As [`Self::check`]; [`Error::Schema`] without a schema, unless values are raw.
+    pub fn build(self) -> Result<KafkaSource> {
+        self.check()?;
         let schema = match (self.schema, self.format) {
             (Some(schema), _) => schema,
             (None, Format::Raw) => crate::format::raw::schema(),

@@ -111,7 +111,7 @@ impl Cluster<'_> {
                 }
             };
             let nothing_read = split.position == split.start;
-            if plain_start && nothing_read && !split.done && split.position < log.start && self.is_strict() {
+            if plain_start && nothing_read && !split.done && split.position < log.start {
                 warn_of_loss(id.as_str(), split.position, log.start);
                 (split.start, split.position) = (log.start, log.start);
                 split.done = is_reached(&split);
@@ -123,14 +123,10 @@ impl Cluster<'_> {
         Ok(state)
     }
 
-    fn is_strict(&self) -> bool {
-        self.source.on_gap == OnGap::Fail
-    }
-
     /// Checks that the log has the position, and notes the log's end.
     fn check(&self, split: &mut SplitState, log: &Range<u64>) -> Result<()> {
         split.identity.other.insert(END.into(), log.end.into());
-        if !self.is_strict() {
+        if self.source.on_gap == OnGap::Tell {
             split.identity.other.insert(LOG_START.into(), log.start.into());
             return Ok(());
         }

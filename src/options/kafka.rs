@@ -1,9 +1,5 @@
 //! The options of topics: where reading begins and ends.
 
-use std::sync::Arc;
-
-use arrow::datatypes::Schema;
-
 use super::SourceOptions;
 use super::value::parse_millis;
 use crate::error::{Error, Result};
@@ -37,8 +33,7 @@ pub(super) fn stop_offsets(source: &SourceOptions) -> Result<StopOffsets> {
 
 /// Checks what doesn't depend on format and schema.
 pub(super) fn check(source: &SourceOptions) -> Result<()> {
-    let built = source.kafka_builder()?.schema(Arc::new(Schema::empty())).build();
-    built.map(drop).map_err(|error| source.hide_secrets(error))
+    source.kafka_builder()?.check().map_err(|error| source.hide_secrets(error))
 }
 
 /// What the options of a start or of a stop say.
@@ -77,6 +72,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::super::{Assignment, Connector, assign};
+    use std::sync::Arc;
+
     use super::*;
     use crate::source::{Boundedness, Source};
 

@@ -1,10 +1,14 @@
 //! Chains of sources.
 
-use segue::checkpoint::{Checkpoint, CheckpointStore, FileCheckpointStore};
-use segue::error::Error;
+use std::collections::BTreeMap;
+
+use arrow::datatypes::SchemaRef;
+use futures::future::BoxFuture;
+use segue::checkpoint::{Checkpoint, CheckpointStore, FileCheckpointStore, SourceState};
+use segue::error::{Error, Result};
 use segue::hybrid::{HybridSource, ReadOptions};
 use segue::schema::Provenance;
-use segue::source::{Boundedness, DatagenSource, FieldKind, MemorySource};
+use segue::source::{Boundedness, DatagenSource, FieldKind, History, MemorySource, ReadRequest, Source, SourceStream};
 use segue::testing::Suite;
 
 use crate::common::{batches, chain_of, ids, limit, memory, read, read_all, schema, schema_of};
@@ -46,6 +50,63 @@ async fn a_chain_whose_last_source_is_endless_conforms() {
     let chain = HybridSource::builder().source(memory("0", 0..7)).source(live).build().unwrap();
     assert_eq!(chain.boundedness(), Boundedness::Unbounded);
     Suite::new(chain).with_first_rows(30).run().await.unwrap();
+}
+
+/// A source that can be described and resolved, and not opened.
+#[derive(Debug)]
+struct Shut(MemorySource, fn() -> Error);
+
+impl Source for Shut {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn connector(&self) -> &str {
+        self.0.connector()
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.0.schema()
+    }
+
+    fn boundedness(&self) -> Boundedness {
+        self.0.boundedness()
+    }
+
+    fn position_options(&self) -> BTreeMap<String, String> {
+        self.0.position_options()
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        stored: Option<SourceState>,
+        history: Option<&'a History>,
+    ) -> BoxFuture<'a, Result<SourceState>> {
+        self.0.resolve(stored, history)
+    }
+
+    fn open(&self, _state: &SourceState, _request: ReadRequest) -> Result<SourceStream> {
+        Err((self.1)())
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_fails_to_open_fails_when_its_turn_comes_and_the_rows_before_it_stay() {
+    let shut = Shut(memory("1", 7..9), || Error::NotFound { what: "the broker is gone".into() });
+    let chain = HybridSource::builder().source(memory("0", 0..7)).source(shut).build().unwrap();
+    let read = read(&chain, None, ReadOptions::default()).await;
+    assert_eq!(read.ids(), (0..7).collect::<Vec<_>>());
+    assert_eq!(read.error.unwrap().to_string(), "the broker is gone");
+    assert_eq!(read.checkpoint.active(), Some(1), "a restart begins there");
+}
+
+/// History may take hours: what was asked for wrongly is told before its first row.
+#[tokio::test]
+async fn a_source_that_can_never_be_opened_fails_before_the_first_row() {
+    let shut = Shut(memory("1", 7..9), || Error::Schema("column x is missing".into()));
+    let chain = HybridSource::builder().source(memory("0", 0..7)).source(shut).build().unwrap();
+    let pinned = chain.resolve(None).await.unwrap();
+    assert_eq!(chain.open(pinned, ReadOptions::default()).unwrap_err().to_string(), "column x is missing");
 }
 
 #[tokio::test]

@@ -267,7 +267,8 @@ async fn a_copy_into_a_topic_that_is_not_there_makes_it_and_is_read_back() {
     let mut values: Vec<String> = values.collect();
     values.sort_by_key(|value| value.split(',').next().unwrap().parse::<i64>().unwrap());
     assert_eq!(values, (1..=ROWS).map(bid).collect::<Vec<_>>());
-    assert!(made.end_offsets().iter().all(|end| *end > 0), "{:?}", made.end_offsets());
+    // Rows without keys go to one partition for a while, so it is chance whether each has some; but all are there.
+    assert_eq!(made.end_offsets().iter().sum::<u64>(), ROWS as u64);
     let read = ["read", &address, "--format", "csv", "--schema", BIDS, "--bounded"];
     assert_eq!(ids(&folder, &read), (1..=ROWS).collect::<Vec<_>>());
 }

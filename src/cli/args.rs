@@ -48,7 +48,7 @@ tell the format, put it in front (csv:PATH; csv, json, parquet, raw). Quote
 globs, so that segue lists the files itself: `*` stays within a folder, `**` goes
 across folders, {a,b} is either. Messages have the format of the source before,
 or that of -o N.format=csv (json, raw); -o properties.KEY=VALUE sets what
-librdkafka knows: security.protocol, sasl.username. Only the last source may be
+librdkafka knows: client.id, fetch.wait.max.ms. Only the last source may be
 without an end.";
 
 /// Less holds no chunk for each thread.
@@ -141,7 +141,7 @@ pub(crate) enum Command {
     /// Generate rows
     #[command(after_help = GEN_EXAMPLES)]
     Gen(Box<GenArgs>),
-    /// Show a checkpoint to people
+    /// Show how far a checkpoint's job is
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// List the options that -o sets: meaning, default, where they apply

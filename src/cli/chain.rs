@@ -161,8 +161,10 @@ impl Described {
         let schema = match (&self.schema, &parts.stored) {
             (Some(given), _) => Some(Arc::clone(given)),
             (None, Some(stored)) => {
-                console
-                    .note(format_args!("{}: the checkpoint is there, so its schema and positions count", stored.path));
+                console.note(format_args!(
+                    "{}: the job goes on from this checkpoint, with its schema and positions",
+                    stored.path
+                ));
                 Some(stored.schema()?)
             }
             (None, None) => None,

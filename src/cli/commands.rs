@@ -45,6 +45,7 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
     let target = SinkTarget::parse(&args.to)?;
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
     let described = Described::new(&args.input, Some(&target), console)?;
+    target.check_other_than(&described.sources)?;
     let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
     let is_fresh = stored.is_none();
     if let Some(stored) = &stored {

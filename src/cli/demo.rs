@@ -25,6 +25,7 @@ use tempfile::TempDir;
 use self::story::Story;
 use super::args::DemoArgs;
 use super::commands::print;
+use super::console::counted;
 use super::fault::{Failure, Fault};
 
 const SCHEMA: &str = "id INT, bid_price DOUBLE, order_time TIMESTAMP(3)";
@@ -60,10 +61,8 @@ pub(crate) async fn demo(args: &DemoArgs) -> Result<u8, Failure> {
         FolderSink::builder(FolderFormat::Csv, history.display().to_string()).roll_bytes(file_bytes).build()?;
     bids.write(&mut files).await?;
     let num_files = count_files(&history)?;
-    print(&format!(
-        "history   bids 1 to {history_rows} in {num_files} CSV files      {}\n",
-        history.join("*.csv").display()
-    ))?;
+    let files = counted(num_files as u64, "CSV file");
+    print(&format!("history   bids 1 to {history_rows} in {files}: {}\n", history.join("*.csv").display()))?;
 
     let live_rows = args.rows - history_rows;
     let partitions = live_rows.div_ceil(PARTITION_ROWS).clamp(1, u64::from(u16::MAX)) as u16;
@@ -73,7 +72,7 @@ pub(crate) async fn demo(args: &DemoArgs) -> Result<u8, Failure> {
     let mut topic = KafkaSink::builder(&broker.address).format(MessageFormat::Csv).partitions(partitions).build()?;
     bids.write(&mut topic).await?;
     print(&format!(
-        "live      bids {} to {} in a topic          {} (embedded broker)\n",
+        "live      bids {} to {} in a topic of an embedded broker: {}\n",
         history_rows + 1,
         args.rows,
         broker.address
@@ -213,9 +212,10 @@ impl Broker {
 /// What a newcomer may want to do now.
 fn next_steps(args: &DemoArgs, history_rows: u64) -> String {
     let Some(keep) = &args.keep else {
-        return "\nOn your own:  segue plan 'FILES' kafka://HOST/TOPIC      what would be read, and the seam\n\
-                \x20             segue read 'FILES' kafka://HOST/TOPIC --bounded\n\
-                With --keep DIR the files stay, and each step is shown as a command.\n"
+        return "\nNow you:  segue demo --keep bids              the files stay, and each step is shown as a command\n\
+                \x20         segue read bids/history --limit 3\n\
+                \x20         segue plan 'FILES' kafka://HOST/TOPIC           your own files and topic: what would be read\n\
+                \x20         segue read 'FILES' kafka://HOST/TOPIC           history, then live rows as they come\n"
             .to_owned();
     };
     let history = keep.join("history");
@@ -237,7 +237,7 @@ fn next_steps(args: &DemoArgs, history_rows: u64) -> String {
          --to kafka://localhost:9092/{TOPIC}\n\n\
          \x20 segue plan '{history}/*.csv' kafka://localhost:9092/{TOPIC} --bounded\n\
          \x20 segue read '{history}/*.csv' kafka://localhost:9092/{TOPIC} --bounded --metadata _phase,_split,_position\n\
-         \x20 segue copy '{history}/*.csv' kafka://localhost:9092/{TOPIC} --to parquet:lake --checkpoint job.ckpt\n",
+         \x20 segue copy '{history}/*.csv' kafka://localhost:9092/{TOPIC} --bounded \\\n      --to parquet:lake --checkpoint job.ckpt    # again later: what has come since\n",
         fields(1, HISTORY_SEED),
         fields(history_rows + 1, LIVE_SEED)
     )

@@ -23,12 +23,9 @@ pub(super) fn source(index: usize, text: &str) -> Result<SourceOptions, Fault> {
         Some((format, path)) if FORMATS.contains(&format) && !path.starts_with("//") => (Some(format), path),
         _ => (None, text),
     };
-    if path.starts_with("kafka://") {
-        let what = "the format of a topic isn't put in front of it";
-        return Err(Fault::usage(format!("source '{text}': {what}"))
-            .with_hint(format!("{path} -o {index}.format={}", format.unwrap_or_default())));
-    }
-    let mut source = SourceOptions::new(Connector::Filesystem { path: path.to_owned() }, index.to_string());
+    let connector =
+        if path.starts_with("kafka://") { topics(path)? } else { Connector::Filesystem { path: path.to_owned() } };
+    let mut source = SourceOptions::new(connector, index.to_string());
     if let Some(format) = format {
         source.set("format", &format.into())?;
     }

@@ -65,6 +65,18 @@ impl Plan {
         Self { schema: format_schema(&chain.hybrid.schema()), sources, gaps }
     }
 
+    /// What is known of the place where files end and a topic goes on.
+    fn seam(&self) -> Option<String> {
+        let topic = match self.sources.as_slice() {
+            [.., history, live] if history.is_files() && !live.is_files() => live.place(),
+            _ => return None,
+        };
+        Some(match self.gaps.is_empty() {
+            true => format!("no gap in the log of {topic}; rows that the files have too would come twice"),
+            false => format!("a gap in the log of {topic}: nothing would be read"),
+        })
+    }
+
     fn to_json(&self) -> Value {
         let gaps =
             self.gaps.iter().map(|gap| json!({ "split": gap.split, "wanted": gap.wanted, "available": gap.available }));
@@ -124,6 +136,9 @@ impl Display for Plan {
         for gap in &self.gaps {
             writeln!(f, "{gap}")?;
         }
+        if let Some(seam) = self.seam() {
+            writeln!(f, "seam: {seam}")?;
+        }
         writeln!(f, "total: {total}")
     }
 }
@@ -173,6 +188,12 @@ fn ahead(split: &SplitState) -> Option<(u64, u64)> {
 }
 
 impl PlannedSource {
+    /// The path or the topic.
+    fn place(&self) -> &str {
+        let options = &self.state.options;
+        options.get("path").or_else(|| options.get("topic")).unwrap_or(&self.state.name)
+    }
+
     fn is_files(&self) -> bool {
         matches!(self.source, ChainSource::Files(_))
     }

@@ -8,7 +8,9 @@ use arrow::datatypes::SchemaRef;
 use segue::error::Error;
 #[cfg(feature = "kafka")]
 use segue::kafka::KafkaAddress;
-use segue::options::SinkOptions;
+#[cfg(feature = "kafka")]
+use segue::options::Connector;
+use segue::options::{SinkOptions, SourceOptions};
 #[cfg(feature = "kafka")]
 use segue::sink::DEFAULT_KAFKA_MEMORY_BYTES;
 use segue::sink::{
@@ -153,6 +155,23 @@ impl SinkTarget {
             )
         };
         Err(Fault::usage(format!("{self}: {reason}")).with_hint(hint).into())
+    }
+
+    /// Refuses a topic that is read as well: what is written would come back as input.
+    pub(crate) fn check_other_than(&self, sources: &[SourceOptions]) -> Result<(), Failure> {
+        #[cfg(feature = "kafka")]
+        if let Self::Topic(target) = self {
+            for source in sources {
+                let Connector::Kafka { address } = source.connector() else { continue };
+                let is_same_cluster = address.brokers.iter().any(|broker| target.brokers.contains(broker));
+                if is_same_cluster && address.topics.contains(&target.topics[0]) {
+                    let what = "it is read as well, and what is written would come back as input";
+                    return Err(Fault::usage(format!("--to {self}: {what}")).into());
+                }
+            }
+        }
+        let _ = sources;
+        Ok(())
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -42,7 +42,7 @@ impl FromStr for KafkaAddress {
     /// # Errors
     /// [`Error::InvalidOption`] for a user, a query, a broker that is none, or a name that no topic can have.
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = |reason: String| Error::option(text, reason);
+        let wrong = |reason: String| Error::option(without_user(text), reason);
         let rest = text
             .strip_prefix(SCHEME)
             .ok_or_else(|| wrong("it is not kafka://HOST[:9092][,HOST…]/TOPIC[,TOPIC…]".into()))?;
@@ -69,6 +69,14 @@ impl FromStr for KafkaAddress {
             names.push(name);
         }
         Ok(Self { brokers, topics: names })
+    }
+}
+
+/// The address as it may be shown: a password that was put in it isn't.
+fn without_user(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((_, rest)) => format!("{SCHEME}***@{rest}"),
+        None => text.to_owned(),
     }
 }
 
@@ -116,6 +124,12 @@ mod tests {
         assert_eq!(address.topics, ["bids", "old.bids"]);
         assert_eq!(address.to_string(), "kafka://a:9092,b:19092,[::1]:9093/bids,old.bids");
         assert_eq!("kafka://[::1]/t".parse::<KafkaAddress>().unwrap().brokers, ["[::1]:9092"]);
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_not_shown() {
+        let error = "kafka://me:geheim@h/t".parse::<KafkaAddress>().unwrap_err().to_string();
+        assert!(error.contains("'kafka://***@h/t'") && !error.contains("geheim"), "{error}");
     }
 
     #[test]

@@ -111,6 +111,12 @@ impl ClientSettings {
                     format!("it is a setting of Kafka's Java client; librdkafka has {instead}"),
                 ));
             }
+            if key == "security.protocol" && value.to_ascii_lowercase().contains("ssl") {
+                return Err(Error::Unsupported(format!(
+                    "option '{}': TLS to brokers is not in this version",
+                    option()
+                )));
+            }
             let mut alone = ClientConfig::new();
             alone.set(key, value);
             if let Err(error) = alone.create_native_config() {

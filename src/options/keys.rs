@@ -263,7 +263,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Kafka, "topic-pattern", Text, "", "a regular expression of topics").later(),
     key(Kafka, "value.format", OneOf(&["csv", "json", "raw", "avro"]), "", "the same as format")
         .later_values(&["avro"]),
-    key(Kafka, "properties.*", Text, "", "a setting of the client, by librdkafka's name: properties.security.protocol"),
+    key(Kafka, "properties.*", Text, "", "a setting of the client, by librdkafka's name: properties.fetch.wait.max.ms"),
     key(
         Kafka,
         "scan.startup.mode",

@@ -125,7 +125,7 @@ fn limit_cuts_after_a_row_and_the_checkpoint_stands_there() {
     assert_eq!(rows(&dir, &args("2")), "3\n4\n");
     let ran = segue(&dir, &args("9"));
     assert_eq!(ran.stdout, "5\n");
-    assert_eq!(ran.stderr, "job: the checkpoint is there, so its schema and positions count\n");
+    assert_eq!(ran.stderr, "job: the job goes on from this checkpoint, with its schema and positions\n");
     assert_eq!(rows(&dir, &args("9")), "");
 }
 

@@ -23,17 +23,53 @@ fn an_address_that_is_none_says_why() {
         ("kafka://h", "it names no topic; write kafka://h/TOPIC"),
         ("kafka://h:0/t", "'h:0' is not HOST or HOST:PORT"),
         ("kafka://h/t?x=1", "it has no query string; settings of the client are -o properties.KEY=VALUE"),
-        ("kafka://u:p@h/t", "it has no user; -o properties.sasl.username and -o properties.sasl.password say who asks"),
         ("kafka://h/a b", "'a b' can't be a topic: letters, digits, '.', '_' and '-' make one, 249 at most"),
     ] {
         fails(&dir, &["read", source], 2, &format!("error: source '{source}': {why}\n"));
     }
+    // A password isn't repeated.
     fails(
         &dir,
-        &["read", "csv:kafka://h/t"],
+        &["read", "kafka://u:p@h/t"],
         2,
-        "error: source 'csv:kafka://h/t': the format of a topic isn't put in front of it\n\
-         hint: kafka://h/t -o 0.format=csv\n",
+        "error: source 'kafka://***@h/t': it has no user; -o properties.sasl.username and \
+         -o properties.sasl.password say who asks\n",
+    );
+}
+
+/// As of a path, the format may stand in front.
+#[test]
+fn a_format_may_stand_in_front_of_an_address() {
+    let dir = dir(&[]);
+    let schema = ["--schema", "id INT"];
+    assert_eq!(rows(&dir, &[&["schema", "json:kafka://h/t"], &schema[..]].concat()), "id INT\n");
+    fails(
+        &dir,
+        &["schema", "parquet:kafka://h/t", "--schema", "id INT"],
+        2,
+        "error: option 'format': messages can't be parquet; csv, json or raw\n",
+    );
+}
+
+#[test]
+fn rows_do_not_go_into_a_topic_that_they_come_from() {
+    let dir = dir(&[]);
+    fails(
+        &dir,
+        &["copy", "kafka://h,i/t", "--to", "kafka://i:9092/t"],
+        2,
+        "error: --to kafka://i:9092/t: it is read as well, and what is written would come back as input\n",
+    );
+}
+
+#[test]
+fn tls_is_not_in_this_version_and_says_so() {
+    let dir = dir(&[]);
+    fails(
+        &dir,
+        &["read", "kafka://h/t", "-o", "properties.security.protocol=SASL_SSL"],
+        2,
+        "error: option 'properties.security.protocol': TLS to brokers is not in this version\n",
     );
 }
 
@@ -336,6 +372,7 @@ fn a_plan_shows_files_and_partitions() {
          source 1: bids: csv: 2 partitions, 3 messages at most\n\
          \u{20} bids/0  from 0, no end, the log has 0 to 2: 2 to read\n\
          \u{20} bids/1  from 0, no end, the log has 0 to 1: 1 to read\n\
+         seam: no gap in the log of bids; rows that the files have too would come twice\n\
          total: 1 file, 21 B; 2 partitions, 3 messages at most\n"
     );
     let json: Value =
@@ -369,7 +406,11 @@ fn offsets_outside_the_log_are_a_gap_of_the_plan_and_an_error_before_anything_is
     ];
     let ran = bids.run("plan", &options);
     assert_eq!((ran.status, ran.stderr.as_str()), (3, ""));
-    assert!(ran.stdout.contains("\ngap: bids/0: offset 17 is wanted, the log ends at 2\ntotal: "), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("\ngap: bids/0: offset 17 is wanted, the log ends at 2\nseam: a gap"),
+        "{}",
+        ran.stdout
+    );
     let ran = bids.run("plan", &[&options[..], &["--json"]].concat());
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((ran.status, &json["seam"]["gaps"]), (3, &json!([{"split": "bids/0", "wanted": 17, "available": 2}])));

@@ -181,11 +181,19 @@ impl Consumer {
                 continue;
             }
             let room = self.limits.rows.saturating_sub(batch.len()).clamp(1, chunk);
-            let mut taken = self.take(room, Duration::ZERO, &index, &mut batch)?;
-            if taken == 0 {
+            let mut taken = self.take(room, Duration::ZERO, &index, &mut batch);
+            if let Ok(0) = taken {
                 // One at a time wakes as soon as there is something; asking for more would wait for all of it.
-                taken = self.take(1, wait.unwrap_or(NAP).min(NAP), &index, &mut batch)?;
+                taken = self.take(1, wait.unwrap_or(NAP).min(NAP), &index, &mut batch);
             }
+            let taken = match taken {
+                Ok(taken) => taken,
+                // What came before the error is good.
+                Err(stop) => {
+                    self.submit(batch)?;
+                    return Err(stop);
+                }
+            };
             if taken > 0 && self.states.iter().all(|partition| partition.state.done) {
                 self.submit(batch)?;
                 return Ok(());
@@ -295,6 +303,11 @@ impl Consumer {
         let now = Instant::now();
         state.move_to(available.start, now);
         batch.push(which, wanted, EntryKind::Skip, available.start, now);
+        if state.is_stop_reached() {
+            state.state.done = true;
+            batch.push(which, wanted, EntryKind::Done, available.start, now);
+            self.queue.stop(partition.topic, partition.id).map_err(|e| kafka(split, "end reading it", e))?;
+        }
         Ok(())
     }
 
@@ -344,6 +357,9 @@ impl Consumer {
 
     /// Hands a micro-batch to the pool, when the budget allows it and the window has a place.
     fn submit(&mut self, batch: MicroBatch) -> Result<(), Stop> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         for (partition, _) in &batch.touched {
             let state = &mut self.states[*partition as usize];
             // What was read is there.

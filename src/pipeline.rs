@@ -168,8 +168,8 @@ pub struct Summary {
 /// Called within a Tokio runtime with its timer enabled.
 ///
 /// # Errors
-/// What the sources, the sink or the store say. What was committed before stays; what came after the
-/// last commit isn't committed, but reaches those who read along, such as a pipe. [`Error::Incompatible`]
+/// What the sources, the sink or the store say. After an error of a source what came before it is committed.
+/// After one of the sink or the store only what was committed before stays. [`Error::Incompatible`]
 /// if the store's checkpoint is ahead of the sink's own.
 pub async fn copy(
     hybrid: &HybridSource,
@@ -179,7 +179,19 @@ pub async fn copy(
     stop: &Stop,
 ) -> Result<Summary> {
     let began = Instant::now();
-    let mut run = Run::start(hybrid, sink, store, &options).await?;
+    let mut run = match Run::start(hybrid, sink, store, &options, stop).await? {
+        Start::Ready(run) => *run,
+        Start::Stopped(checkpoint) => {
+            return Ok(Summary {
+                rows: vec![0; hybrid.sources().len()],
+                bytes: 0,
+                duration: began.elapsed(),
+                stopped: true,
+                commits: 0,
+                checkpoint,
+            });
+        }
+    };
     let outcome = run.read(options.read, stop).await;
     // Rows before an error are good, and a reader of a pipe is to see them before the error.
     let closed = run.sink.close().await;
@@ -217,6 +229,12 @@ struct Run<'a> {
     pending: Pending,
 }
 
+/// A copy that can begin, or one that was stopped before it did.
+enum Start<'a> {
+    Ready(Box<Run<'a>>),
+    Stopped(Checkpoint),
+}
+
 /// What came since the last commit.
 #[derive(Debug, Default)]
 struct Pending {
@@ -240,7 +258,8 @@ impl<'a> Run<'a> {
         sink: &'a mut dyn Sink,
         store: Option<&'a dyn CheckpointStore>,
         options: &CopyOptions,
-    ) -> Result<Self> {
+        stop: &Stop,
+    ) -> Result<Start<'a>> {
         let of_sink = sink.recover().await?;
         let of_store = match store {
             Some(store) => store.load().await?,
@@ -248,7 +267,15 @@ impl<'a> Run<'a> {
         };
         let mirror_epoch = of_store.as_ref().map(|checkpoint| checkpoint.epoch);
         let stored = newest(of_sink, of_store)?;
-        let resolved = hybrid.resolve(stored.clone()).await?;
+        // A broker that can't be reached takes its time.
+        let resolved = tokio::select! {
+            biased;
+            () = stop.requested() => {
+                sink.close().await?;
+                return Ok(Start::Stopped(stored.unwrap_or_default()));
+            }
+            resolved = hybrid.resolve(stored.clone()) => resolved?,
+        };
         if let Some(progress) = &options.progress {
             progress.begin(&resolved.sources);
         }
@@ -274,7 +301,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        Ok(run)
+        Ok(Start::Ready(Box::new(run)))
     }
 
     /// Reads and writes until the end or the stop; says whether it was the stop.
@@ -291,7 +318,18 @@ impl<'a> Run<'a> {
                 () = self.pending.is_due() => self.commit_next(stream.checkpoint().clone()).await?,
                 item = stream.next() => {
                     let Some(item) = item else { break false };
-                    let item = item?;
+                    let item = match item {
+                        Ok(item) => item,
+                        // What came before the error is good, and whoever starts again needn't read it again.
+                        Err(e) => {
+                            if self.pending.due.is_some()
+                                && let Err(second) = self.commit_next(stream.checkpoint().clone()).await
+                            {
+                                tracing::warn!("what came before the error couldn't be committed: {second}");
+                            }
+                            return Err(e);
+                        }
+                    };
                     self.sink.write(&item).await?;
                     let state = stream.checkpoint();
                     self.count(&item, state);
@@ -641,7 +679,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_leaves_the_last_commit_and_what_came_before_it_is_seen() {
+    async fn an_error_of_a_source_commits_what_came_before_it_and_one_of_the_sink_does_not() {
         let bad = memory("a").batch("x", rows(0..3)).fail("x", "no number").build();
         let hybrid = HybridSource::builder().source(bad).build().unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -653,7 +691,8 @@ mod tests {
             copy(&hybrid, &mut sink, Some(&store), options(CommitPolicy::copy()), &Stop::new()).await.unwrap_err();
         assert_eq!(error.to_string(), "x sequence 3: no number");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "id\n0\n1\n2\n");
-        assert_eq!(store.saved.lock().unwrap().as_ref().unwrap().epoch, 0);
+        let saved = store.saved.lock().unwrap().clone().unwrap();
+        assert_eq!((saved.epoch, saved.sources[0].rows), (1, 3));
 
         let mut sink = Recorder { fail_write: Some(3), ..Recorder::default() };
         let hybrid = HybridSource::builder().source(sequence("a", 0..1000)).build().unwrap();
@@ -664,6 +703,18 @@ mod tests {
         sink.fail_write = None;
         copy(&hybrid, &mut sink, Some(&store), options(policy), &Stop::new()).await.unwrap();
         assert_eq!(sink.committed, (0..1000).collect::<Vec<_>>());
+    }
+
+    /// A broker that can't be reached takes its time; whoever asks to stop doesn't wait for it.
+    #[tokio::test]
+    async fn a_stop_before_anything_is_resolved_ends_at_once() {
+        let hybrid = HybridSource::builder().source(sequence("a", 0..1000)).build().unwrap();
+        let (mut sink, stop) = (Recorder::default(), Stop::new());
+        stop.request();
+        let summary = copy(&hybrid, &mut sink, None, options(CommitPolicy::copy()), &stop).await.unwrap();
+        assert!(summary.stopped && sink.committed.is_empty());
+        assert_eq!((summary.commits, summary.rows.as_slice()), (0, &[0][..]));
+        assert_eq!(*sink.log.lock().unwrap(), ["recover", "close"]);
     }
 
     #[tokio::test]

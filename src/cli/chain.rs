@@ -375,7 +375,7 @@ pub(super) fn stored(path: Option<&Path>) -> Result<Option<Stored>, Failure> {
 }
 
 /// A text as one word of a shell.
-fn shell_quoted(text: &str) -> String {
+pub(super) fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 

@@ -17,7 +17,7 @@ use super::chain::{self, ChainParts, Described};
 use super::console::Console;
 use super::fault::{Failure, Fault};
 use super::input;
-use super::job;
+use super::job::{self, Rows};
 use super::sink::{Printed, SinkTarget};
 
 /// Prints the rows of sources.
@@ -32,7 +32,7 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
     let chain = described.build(parts, console).await?;
     let mut sink = printed.open(chain.hybrid.output_schema(), args.run.means.memory)?;
     let options = job::copy_options(&args.run, CommitPolicy::read());
-    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, printed.on_terminal, console).await?;
+    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, printed.rows(), console).await?;
     if outcome.summary.stopped || args.output.output == Some(OutputFormat::None) {
         console.note(job::told(&outcome.summary, store.is_some()));
     }
@@ -59,7 +59,7 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
         target.check_fresh(store.is_some())?;
     }
     let options = job::copy_options(&args.run, CommitPolicy::copy());
-    let outcome = job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, false, console).await?;
+    let outcome = job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, Rows::Elsewhere, console).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, store.is_some())));
     Ok(outcome.status)
 }
@@ -103,14 +103,21 @@ pub(crate) async fn generate_rows(args: &GenArgs, console: &Console) -> Result<u
     let Some(target) = target else {
         let mut sink = printed.open(hybrid.output_schema(), args.means.memory)?;
         let options = CopyOptions { read, commit: CommitPolicy::read(), progress: None };
-        return Ok(job::run(&hybrid, &mut sink, None, options, printed.on_terminal, console).await?.status);
+        return Ok(job::run(&hybrid, &mut sink, None, options, printed.rows(), console).await?.status);
     };
     let mut opened = target.open(&sink, &job, args.means.memory)?;
     target.check_fresh(false)?;
     // Nothing can be resumed here, so only the size ends a file.
     let commit = CommitPolicy::copy().with_bytes(None);
-    let outcome =
-        job::run(&hybrid, opened.as_mut(), None, CopyOptions { read, commit, progress: None }, false, console).await?;
+    let outcome = job::run(
+        &hybrid,
+        opened.as_mut(),
+        None,
+        CopyOptions { read, commit, progress: None },
+        Rows::Elsewhere,
+        console,
+    )
+    .await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, false)));
     Ok(outcome.status)
 }

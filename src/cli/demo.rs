@@ -24,9 +24,11 @@ use tempfile::TempDir;
 
 use self::story::Story;
 use super::args::DemoArgs;
+use super::chain::shell_quoted;
 use super::commands::print;
 use super::console::counted;
 use super::fault::{Failure, Fault};
+use super::job;
 
 const SCHEMA: &str = "id INT, bid_price DOUBLE, order_time TIMESTAMP(3)";
 
@@ -44,8 +46,15 @@ const PARTITION_ROWS: u64 = 25_000;
 /// 2024-01-01 00:00:00 UTC, in seconds since the epoch: the time of the bid before the first.
 const FIRST_TIME: i64 = 1_704_067_200;
 
-/// Runs the story and checks it.
+/// Runs the story and checks it. A signal ends it, and its temporary folder goes with it.
 pub(crate) async fn demo(args: &DemoArgs) -> Result<u8, Failure> {
+    tokio::select! {
+        status = tell(args) => status,
+        status = job::interrupted() => status,
+    }
+}
+
+async fn tell(args: &DemoArgs) -> Result<u8, Failure> {
     if !(2..=i32::MAX as u64).contains(&args.rows) {
         return Err(Fault::usage(format!("--rows {}: it must be from 2 to {}", args.rows, i32::MAX)).into());
     }
@@ -218,8 +227,8 @@ fn next_steps(args: &DemoArgs, history_rows: u64) -> String {
                 \x20         segue read 'FILES' kafka://HOST/TOPIC           history, then live rows as they come\n"
             .to_owned();
     };
-    let history = keep.join("history");
-    let history = history.display();
+    let folder = keep.join("history").display().to_string();
+    let files = shell_quoted(&format!("{folder}/*.csv"));
     let live_rows = args.rows - history_rows;
     let fields = |first: u64, seed: u64| {
         format!(
@@ -232,12 +241,12 @@ fn next_steps(args: &DemoArgs, history_rows: u64) -> String {
     format!(
         "\nEach step by hand, with a broker of your own in place of localhost:9092:\n\n\
          \x20 segue gen --schema '{SCHEMA}' --rows {history_rows} \\\n      {} \\\n      \
-         --to csv:NEW-FOLDER --roll-size '48 kb'        # the history, as it is in {history}\n\n\
+         --to csv:NEW-FOLDER --roll-size '48 kb'        # the history, as it is in {folder}\n\n\
          \x20 segue gen --schema '{SCHEMA}' --rows {live_rows} \\\n      {} \\\n      \
          --to kafka://localhost:9092/{TOPIC}\n\n\
-         \x20 segue plan '{history}/*.csv' kafka://localhost:9092/{TOPIC} --bounded\n\
-         \x20 segue read '{history}/*.csv' kafka://localhost:9092/{TOPIC} --bounded --metadata _phase,_split,_position\n\
-         \x20 segue copy '{history}/*.csv' kafka://localhost:9092/{TOPIC} --bounded \\\n      --to parquet:lake --checkpoint job.ckpt    # again later: what has come since\n",
+         \x20 segue plan {files} kafka://localhost:9092/{TOPIC} --bounded\n\
+         \x20 segue read {files} kafka://localhost:9092/{TOPIC} --bounded --metadata _phase,_split,_position\n\
+         \x20 segue copy {files} kafka://localhost:9092/{TOPIC} --bounded \\\n      --to parquet:lake --checkpoint job.ckpt    # again later: what has come since\n",
         fields(1, HISTORY_SEED),
         fields(history_rows + 1, LIVE_SEED)
     )

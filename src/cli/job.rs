@@ -1,9 +1,11 @@
 //! Runs a chain into a sink: signals, progress, and the exit status.
 
+use std::io;
 use std::path::Path;
 use std::process;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use segue::checkpoint::{CheckpointStore, FileCheckpointStore};
 use segue::error::Error;
@@ -11,6 +13,8 @@ use segue::hybrid::{HybridSource, ReadOptions};
 use segue::pipeline::{self, CommitPolicy, CopyOptions, Stop, Summary};
 use segue::progress::Progress;
 use segue::sink::Sink;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{CheckpointInterval, MeansArgs, RunArgs};
@@ -21,6 +25,9 @@ use super::fault::{Failure, Fault};
 /// The exit status of a job that a signal has ended is this and the signal's number, as shells have it.
 const SIGNALLED: u8 = 128;
 
+/// Signals within this time are one request: `timeout` and terminals send to the process and to its group.
+const ONE_REQUEST: Duration = Duration::from_millis(300);
+
 /// What a run gave.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -29,23 +36,37 @@ pub(crate) struct Outcome {
     pub(crate) status: u8,
 }
 
+/// Where rows go, as far as it matters to what is shown and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// Into files or a topic, or nowhere.
+    Elsewhere,
+    Stdout,
+    /// To stdout, which is a terminal.
+    Terminal,
+}
+
 /// Copies `hybrid` into `sink`, showing progress, until the end or the first signal.
 pub(crate) async fn run(
     hybrid: &HybridSource,
     sink: &mut dyn Sink,
     store: Option<&FileCheckpointStore>,
     mut options: CopyOptions,
-    rows_on_terminal: bool,
+    rows: Rows,
     console: &Console,
 ) -> Result<Outcome, Failure> {
     let progress = Arc::new(Progress::new(hybrid.sources().len()));
     options.progress = Some(Arc::clone(&progress));
     let signals = Signals::listen()?;
-    let shown = console.show(progress, rows_on_terminal);
+    let stdout_gone = if rows == Rows::Stdout { stop_with_stdout(&signals.stop) } else { None };
+    let shown = console.show(progress, rows == Rows::Terminal);
     let store = store.map(|store| store as &dyn CheckpointStore);
     let copied = pipeline::copy(hybrid, sink, store, options, &signals.stop).await;
     drop(shown);
     let summary = copied?;
+    if stdout_gone.is_some_and(|gone| gone.load(Ordering::Relaxed)) {
+        return Err(Failure::StdoutClosed);
+    }
     // A job without an end was ended in the only way there is.
     let status = if summary.stopped && hybrid.boundedness().has_end() { signals.status() } else { 0 };
     Ok(Outcome { summary, status })
@@ -61,14 +82,16 @@ struct Signals {
 impl Signals {
     fn listen() -> Result<Self, Fault> {
         let (stop, status) = (Stop::new(), Arc::new(AtomicU8::new(0)));
+        let first = Arc::new(OnceLock::new());
         for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
             let mut received = signal(kind)
                 .map_err(|source| Fault::from(Error::Io { path: "signals".into(), action: "cannot listen", source }))?;
             let code = SIGNALLED.saturating_add(u8::try_from(kind.as_raw_value()).unwrap_or_default());
-            let (stop, status) = (stop.clone(), Arc::clone(&status));
+            let (stop, status, first) = (stop.clone(), Arc::clone(&status), Arc::clone(&first));
             tokio::spawn(async move {
                 while received.recv().await.is_some() {
-                    if stop.is_requested() {
+                    let first = *first.get_or_init(Instant::now);
+                    if stop.is_requested() && first.elapsed() >= ONE_REQUEST {
                         process::exit(code.into());
                     }
                     status.store(code, Ordering::Relaxed);
@@ -82,6 +105,29 @@ impl Signals {
     fn status(&self) -> u8 {
         self.status.load(Ordering::Relaxed)
     }
+}
+
+/// Returns, at the first SIGINT or SIGTERM, the exit status of a command that it ends.
+pub(crate) async fn interrupted() -> Result<u8, Failure> {
+    let signals = Signals::listen()?;
+    signals.stop.requested().await;
+    Ok(signals.status())
+}
+
+/// Asks `stop` to stop when nobody reads stdout any more: a follower of a quiet topic would notice it only at its
+/// next row. Only a pipe's reader can go; anything else is left alone.
+fn stop_with_stdout(stop: &Stop) -> Option<Arc<AtomicBool>> {
+    #[expect(deprecated, reason = "what replaces it is unsafe, for files that may be closed; stdout is not")]
+    let watched = AsyncFd::with_interest(io::stdout(), Interest::ERROR).ok()?;
+    let (stop, is_gone) = (stop.clone(), Arc::new(AtomicBool::new(false)));
+    let gone = Arc::clone(&is_gone);
+    tokio::spawn(async move {
+        if watched.ready(Interest::ERROR).await.is_ok() {
+            gone.store(true, Ordering::Relaxed);
+            stop.request();
+        }
+    });
+    Some(is_gone)
 }
 
 /// Claims the checkpoint of `--checkpoint`, and reads it if it is there.

@@ -104,11 +104,10 @@ fn left(state: &SourceState) -> Vec<SplitState> {
 impl Gap {
     fn of(split: &SplitState) -> Option<Self> {
         let (wanted, begin, end) = (split.position, split.log_start()?, split.end()?);
-        // A start behind the end is wrong, though a stop there would be reached at once.
-        let is_wanted_behind_end = !split.done || wanted == split.start;
         let available = if wanted < begin && !split.done {
             begin
-        } else if wanted > end && is_wanted_behind_end {
+        } else if wanted > end {
+            // Also of a partition that is done: what was read of it is of another log.
             end
         } else {
             return None;

@@ -19,6 +19,7 @@ use segue::sink::{
 
 use super::args::{OutputArgs, OutputFormat};
 use super::fault::{Failure, Fault};
+use super::job::Rows;
 
 /// A sink as `--to` names it.
 #[derive(Clone, Debug)]
@@ -241,7 +242,7 @@ fn folder_builder(
 pub(crate) struct Printed {
     format: StreamFormat,
     header: Header,
-    pub(crate) on_terminal: bool,
+    on_terminal: bool,
 }
 
 impl Printed {
@@ -263,7 +264,16 @@ impl Printed {
                 .into());
         }
         let header = if args.no_header { Header::Omitted } else { Header::Written };
-        Ok(Self { format, header, on_terminal: on_terminal && format != StreamFormat::None })
+        Ok(Self { format, header, on_terminal })
+    }
+
+    /// Where the rows go.
+    pub(crate) fn rows(&self) -> Rows {
+        match (self.format, self.on_terminal) {
+            (StreamFormat::None, _) => Rows::Elsewhere,
+            (_, true) => Rows::Terminal,
+            (_, false) => Rows::Stdout,
+        }
     }
 
     /// Begins to print, with at most an eighth of `memory_bytes`.

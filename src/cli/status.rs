@@ -20,6 +20,9 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8, Failure> {
         return Err(Fault::later(format!("status {}: the status of a {format} sink", args.checkpoint)).into());
     }
     let path = Path::new(&args.checkpoint);
+    if path.is_dir() {
+        return Err(Fault::later(format!("status {}: the status of a sink's folder", args.checkpoint)).into());
+    }
     let checkpoint = FileCheckpointStore::read(path)?
         .ok_or_else(|| Error::NotFound { what: format!("{}: there is no checkpoint", args.checkpoint) })?;
     let age_ms = DateTime::parse_from_rfc3339(&checkpoint.written)

@@ -130,6 +130,24 @@ impl ClientSettings {
         Ok(())
     }
 
+    /// Tells why a client couldn't be made, without any secret. Settings that can't stand together, or name a file
+    /// that can't be read, are the fault of the options called `prefix`.
+    pub(crate) fn client_error(&self, prefix: &str, action: &'static str, error: KafkaError) -> Error {
+        match error {
+            KafkaError::ClientCreation(reason) => Error::option(prefix, self.without_secrets(reason)),
+            error => Error::Kafka {
+                place: self.bootstrap_servers.clone(),
+                action,
+                source: self.without_secrets(error.to_string()).into(),
+            },
+        }
+    }
+
+    fn without_secrets(&self, text: String) -> String {
+        let secrets = self.properties.iter().filter(|(key, value)| self.is_secret(key) && !value.is_empty());
+        secrets.fold(text, |text, (_, value)| text.replace(value.as_str(), "***"))
+    }
+
     /// What every client of this cluster is made with.
     pub(crate) fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();

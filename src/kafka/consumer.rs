@@ -31,6 +31,13 @@ const NAP: Duration = Duration::from_millis(50);
 /// How often ends of partitions are looked at, to tell the lag.
 const END_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often the brokers are asked whether the topics are still there, as long as nothing comes of them.
+/// librdkafka only logs that one isn't.
+const TOPIC_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A topic that was deleted is missing so often; a broker that has just started may know it a moment later.
+const TIMES_MISSING: u32 = 2;
+
 /// After so long without a move below its stop, a partition is said to wait for an open transaction.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
@@ -55,6 +62,8 @@ pub(super) struct Consumer {
     pub(super) sender: OrderedSender<Decoded>,
     /// Whether it was said that no broker can be reached.
     pub(super) is_cut_off: bool,
+    /// How often in turn a topic was missing.
+    pub(super) times_missing: u32,
     /// Held for what librdkafka queues.
     pub(super) _queued: Option<Permit>,
 }
@@ -155,7 +164,7 @@ impl Consumer {
         let mut batch = MicroBatch::new(self.decoding.wanted(), None);
         // Small first: a partition of large messages must not fill the memory with its first batch.
         let mut chunk = 16;
-        let (mut served, mut looked) = (Instant::now(), Instant::now());
+        let (mut served, mut looked, mut heard) = (Instant::now(), Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
             if served + NAP <= now || batch.is_empty() {
@@ -168,6 +177,10 @@ impl Consumer {
             if looked + END_INTERVAL <= now {
                 looked = now;
                 self.look_at_ends(now);
+            }
+            if heard + TOPIC_INTERVAL <= now {
+                heard = now;
+                self.look_for_topics()?;
             }
             let wait = batch.wait(&self.limits, now);
             if wait == Some(Duration::ZERO) {
@@ -194,6 +207,9 @@ impl Consumer {
                     return Err(stop);
                 }
             };
+            if taken > 0 {
+                (heard, self.times_missing) = (now, 0);
+            }
             if taken > 0 && self.states.iter().all(|partition| partition.state.done) {
                 self.submit(batch)?;
                 return Ok(());
@@ -319,8 +335,8 @@ impl Consumer {
             let code = event.err().and_then(|error| error.rdkafka_error_code());
             if code == Some(RDKafkaErrorCode::AllBrokersDown) && !self.is_cut_off {
                 self.is_cut_off = true;
-                let reason = listener.last_error().unwrap_or_default();
-                warn!("no broker can be reached any more, and it is tried again and again: {reason}");
+                let reason = listener.last_error().map_or_else(String::new, |reason| format!(": {reason}"));
+                warn!("no broker can be reached any more, and it is tried again and again{reason}");
             }
         }
         match listener.take_fatal() {
@@ -331,6 +347,22 @@ impl Consumer {
                 Err(Error::Kafka { place, action: "read it", source: reason.into() })
             }
         }
+    }
+
+    /// Finds out that a topic was deleted, of which nothing will come any more.
+    fn look_for_topics(&mut self) -> Result<(), Error> {
+        let mut topics: Vec<&Arc<str>> = self.partitions.iter().map(|partition| &partition.topic_name).collect();
+        topics.dedup();
+        let gone = topics.into_iter().find(|topic| Lookup::is_gone(self.queue.consumer(), topic));
+        let Some(topic) = gone else {
+            self.times_missing = 0;
+            return Ok(());
+        };
+        self.times_missing += 1;
+        if self.times_missing < TIMES_MISSING {
+            return Ok(());
+        }
+        Err(Error::NotFound { what: format!("topic {topic} is gone: it was deleted while it was read") })
     }
 
     /// Notes the ends of partitions, and warns of one that can't reach its stop.

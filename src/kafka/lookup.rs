@@ -13,7 +13,7 @@ use super::client::{ClientSettings, Listener};
 use crate::error::{Error, Result};
 
 /// How long a cluster may take to answer. A broker that restarts is back by then; a wrong address is told soon.
-const PATIENCE: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_millis(7500);
 
 /// How long one request may take before the client is asked what is wrong.
 const REQUEST: Duration = Duration::from_secs(2);
@@ -32,11 +32,8 @@ impl Lookup {
         let place = settings.bootstrap_servers().to_owned();
         let mut config = settings.config();
         config.remove("group.id");
-        let consumer = config.create_with_context(Listener::default()).map_err(|e| Error::Kafka {
-            place: place.clone(),
-            action: "make a client",
-            source: Box::new(e),
-        })?;
+        let made = config.create_with_context(Listener::default());
+        let consumer = made.map_err(|e| settings.client_error("properties", "make a client", e))?;
         Ok(Self { consumer, place })
     }
 
@@ -144,6 +141,17 @@ impl Lookup {
             // A leader that is being elected needs a moment.
             std::thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// Whether the brokers say that there is no such topic; not so if they say nothing.
+    pub(super) fn is_gone(consumer: &BaseConsumer<Listener>, topic: &str) -> bool {
+        /// The polling thread asks, and must not stand still for long.
+        const MOMENT: Duration = Duration::from_millis(500);
+        let Ok(metadata) = consumer.fetch_metadata(Some(topic), MOMENT) else { return false };
+        let error = metadata.topics().iter().find(|known| known.name() == topic).and_then(|known| known.error());
+        error.map(RDKafkaErrorCode::from).is_some_and(|code| {
+            matches!(code, RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic)
+        })
     }
 
     /// What a partition's log has now: from its first offset to its end.

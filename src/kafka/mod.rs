@@ -329,11 +329,7 @@ impl Source for KafkaSource {
             warn!("{}: messages have no column {}; null there", self.name, decoding.missing().join(", "));
         }
         let queued = QueueLimits::new(request.budget.limit_bytes());
-        let failed = |e| Error::Kafka {
-            place: self.settings.bootstrap_servers().to_owned(),
-            action: "begin to read from there",
-            source: Box::new(e),
-        };
+        let failed = |e| self.settings.client_error("properties", "begin to read from there", e);
         let consumer: BaseConsumer<Listener> = self
             .settings
             .reading_config(&queued, self.stop != StopOffsets::Never)
@@ -353,6 +349,7 @@ impl Source for KafkaSource {
                 linger: self.linger,
             },
             is_cut_off: false,
+            times_missing: 0,
             _queued: request.budget.lane().try_acquire(queued.held_bytes),
             budget: request.budget,
             pool: request.pool,
@@ -422,7 +419,8 @@ impl QueueLimits {
         let held_bytes = limit_bytes / 2;
         Self {
             messages: (held_bytes / 2 / MESSAGE_BYTES).clamp(1000, 10_000_000),
-            payload_bytes: (held_bytes / 4).max(64 << 10),
+            // librdkafka takes no more than 2 GB.
+            payload_bytes: (held_bytes / 4).clamp(64 << 10, 2_097_151 << 10),
             fetch_bytes: (held_bytes / 16).clamp(MIN_FETCH_BYTES, MAX_FETCH_BYTES),
             held_bytes,
         }

@@ -80,9 +80,8 @@ impl Cluster<'_> {
         };
         let known: BTreeSet<SplitId> = self.logs.keys().map(split_id).collect();
         if let Some(gone) = splits.keys().find(|split| !known.contains(*split)) {
-            return Err(Error::Changed {
-                path: gone.to_string(),
-                difference: "the checkpoint has a position of it, and the topic has no such partition".into(),
+            return Err(Error::NotFound {
+                what: format!("{gone}: the checkpoint has a position of it, and the topic has no such partition"),
             });
         }
         let asked = Value::String(self.source.stop.to_string());
@@ -130,8 +129,10 @@ impl Cluster<'_> {
             split.identity.other.insert(LOG_START.into(), log.start.into());
             return Ok(());
         }
-        // Of a partition that is done nothing is wanted any more.
-        if split.done || (log.start..=log.end).contains(&split.position) {
+        // Of a partition that is done nothing is wanted any more; but a log that ends before what was read of it is
+        // another log, whatever is wanted.
+        let is_gone = split.position < log.start && !split.done;
+        if !is_gone && split.position <= log.end {
             return Ok(());
         }
         Err(Error::OffsetOutOfRange { split: split.id.to_string(), wanted: split.position, available: log.clone() })

@@ -33,7 +33,7 @@ pub(super) fn stop_offsets(source: &SourceOptions) -> Result<StopOffsets> {
 
 /// Checks what doesn't depend on format and schema.
 pub(super) fn check(source: &SourceOptions) -> Result<()> {
-    source.kafka_builder()?.check().map_err(|error| source.hide_secrets(error))
+    source.kafka_builder().and_then(|builder| builder.check()).map_err(|error| source.hide_secrets(error))
 }
 
 /// What the options of a start or of a stop say.

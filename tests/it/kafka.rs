@@ -382,3 +382,30 @@ fn an_endless_topic_before_the_last_is_refused() {
     let error = HybridSource::builder().source(source).source(memory("m", 0..1)).build().unwrap_err().to_string();
     assert!(error.contains("scan.bounded.mode is unbounded"), "{error}");
 }
+
+/// A log that ends before what was read of it is another log, also for a job that wants nothing more of it.
+#[tokio::test]
+async fn a_topic_that_is_shorter_than_what_was_read_of_it_is_an_error_also_for_a_completed_job() {
+    let bids = Bids::new(1);
+    bids.produce(0, values(0..5));
+    let chain = chain_of(bids.source().stop(StopOffsets::Latest).build().unwrap());
+    let done = read(&chain, None, ReadOptions::default()).await.whole().checkpoint;
+    assert!(done.is_done());
+    // The same topic, made anew in another cluster.
+    let shorter = Bids::new(1);
+    shorter.produce(0, values(0..3));
+    let again = chain_of(shorter.source().stop(StopOffsets::Latest).build().unwrap());
+    let error = again.resolve(Some(done)).await.unwrap_err();
+    assert_eq!(error.to_string(), "bids/0: offset 5 is wanted, and the log has 0 up to 3");
+}
+
+#[tokio::test]
+async fn any_memory_can_be_given() {
+    let bids = Bids::new(1);
+    bids.produce(0, values(0..5));
+    let chain = chain_of(bids.source().stop(StopOffsets::Latest).build().unwrap());
+    for memory_bytes in [1, 1 << 20, 17 << 30, 1 << 40] {
+        let options = ReadOptions { memory_bytes, ..ReadOptions::default() };
+        assert_eq!(read(&chain, None, options).await.whole().ids(), all(0..5), "{memory_bytes}");
+    }
+}

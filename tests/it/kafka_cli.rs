@@ -619,3 +619,28 @@ mod on_a_broker {
         );
     }
 }
+
+/// Whoever follows a quiet topic into a pipe ends with its reader, and not at the next row.
+#[test]
+fn a_follower_ends_when_nobody_reads_its_rows_any_more() {
+    let bids = Bids::mock();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.current_dir(&bids.dir).args(["read", "bids", &bids.topic.address(), "--quiet"]).stdout(Stdio::piped());
+    let mut follower = command.spawn().unwrap();
+    let mut reader = BufReader::new(follower.stdout.take().unwrap());
+    let mut header = String::new();
+    reader.read_line(&mut header).unwrap();
+    assert_eq!(header, "id,price\n");
+    drop(reader);
+    let began = std::time::Instant::now();
+    let status = loop {
+        if let Some(status) = follower.try_wait().unwrap() {
+            break status;
+        }
+        if began.elapsed() > crate::topic::PATIENCE {
+            follower.kill().unwrap();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert_eq!(status.code(), Some(0));
+}

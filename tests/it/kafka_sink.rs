@@ -170,7 +170,7 @@ async fn a_broker_that_comes_back_has_every_row_once() {
 #[tokio::test]
 async fn a_broker_that_stays_away_is_told_with_the_reason() {
     let (cluster, topic) = cluster(1);
-    let mut sink = builder(&topic).property("message.timeout.ms", "1000").build().unwrap();
+    let mut sink = builder(&topic).property("message.timeout.ms", "5000").build().unwrap();
     write(&mut sink, 0..1).await.unwrap();
     commit(&mut sink).await.unwrap();
     cluster.broker_down(1).unwrap();

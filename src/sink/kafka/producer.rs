@@ -87,11 +87,7 @@ impl Producer {
         make_sure_of(described)?;
         let limits = SendLimits::of(described.memory_bytes);
         let made = BaseProducer::from_config_and_context(&config(described, limits), Reports::default());
-        let inner = made.map_err(|error| match error {
-            // Settings that can't stand together, or name a file that can't be read.
-            KafkaError::ClientCreation(reason) => Error::option("sink.properties", reason),
-            error => Error::Kafka { place: described.target.clone(), action: "make a client", source: error.into() },
-        })?;
+        let inner = made.map_err(|e| described.settings.client_error("sink.properties", "make a client", e))?;
         Ok(Self { described: described.clone(), limits, inner })
     }
 

@@ -610,6 +610,7 @@ mod on_a_broker {
              source 1: bids: csv: 1 partition, 2 messages at most\n\
              \u{20} bids/0  from 1 to 6, the log has 4 to 6: 2 to read\n\
              gap: bids/0: offset 1 is wanted, the log begins at 4\n\
+             seam: a gap in the log of bids: nothing would be read\n\
              total: 1 partition, 2 messages at most\n"
         );
         let ran = bids.run("read", &["--bounded", "--checkpoint", "job", "--quiet"]);

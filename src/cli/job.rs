@@ -108,6 +108,7 @@ impl Signals {
 }
 
 /// Returns, at the first SIGINT or SIGTERM, the exit status of a command that it ends.
+#[cfg(feature = "kafka")]
 pub(crate) async fn interrupted() -> Result<u8, Failure> {
     let signals = Signals::listen()?;
     signals.stop.requested().await;

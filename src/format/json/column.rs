@@ -119,6 +119,22 @@ impl Column {
         }
     }
 
+    /// Adds values of `text`. After a fault, which of them is bad; the column is of no further use then.
+    pub(super) fn extend(&mut self, text: &str, slots: impl Iterator<Item = Slot>) -> Result<(), usize> {
+        for (row, slot) in slots.enumerate() {
+            let is_good = match &mut self.values {
+                Values::Scalar(scalar) if scalar.takes_as_written(slot.kind) => {
+                    scalar.builder.push(slot.text(text)).is_ok()
+                }
+                _ => self.push(text, slot).is_ok(),
+            };
+            if !is_good {
+                return Err(row);
+            }
+        }
+        Ok(())
+    }
+
     fn push_nothing(&mut self, kind: Kind) -> Result<(), ColumnFault> {
         let missing = kind == Kind::Missing;
         if missing && self.fail_on_missing {
@@ -239,6 +255,16 @@ impl Scalar {
             return Err(mismatch(slot.kind, value, field));
         }
         self.builder.push(value).map_err(|fault| ColumnFault::new(fault.describe(value.as_bytes(), field)))
+    }
+
+    /// Says whether values of a kind are good for the type by their text alone.
+    fn takes_as_written(&self, kind: Kind) -> bool {
+        matches!(
+            (kind, self.class),
+            (Kind::Number, Class::Integer | Class::Float | Class::Decimal)
+                | (Kind::String, Class::Text | Class::Written | Class::Decimal)
+                | (Kind::Bool, Class::Boolean)
+        )
     }
 
     fn takes(&self, kind: Kind, value: &str) -> bool {

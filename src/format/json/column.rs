@@ -119,6 +119,42 @@ impl Column {
         }
     }
 
+    /// Adds values of `text`. After a fault, which of them is bad; the column is of no further use then.
+    pub(super) fn extend(&mut self, text: &str, mut slots: impl Iterator<Item = Slot>) -> Result<(), usize> {
+        let nullable = self.field.is_nullable();
+        let may_be_missing = nullable && !self.fail_on_missing;
+        let mut num_taken = 0;
+        let mut take = || slots.next().inspect(|_| num_taken += 1);
+        loop {
+            let mut other = None;
+            match &mut self.values {
+                Values::Scalar(Scalar { builder, class, .. }) => {
+                    // As far as values are good by their text alone, and nulls in place, the column takes them at once.
+                    let run = std::iter::from_fn(|| {
+                        let slot = take()?;
+                        match slot.kind {
+                            kind if class.takes_as_written(kind) => Some(Some(slot.text(text))),
+                            Kind::Null if nullable => Some(None),
+                            Kind::Missing if may_be_missing => Some(None),
+                            _ => {
+                                other = Some(slot);
+                                None
+                            }
+                        }
+                    });
+                    if fill(builder, run).is_err() {
+                        return Err(num_taken - 1);
+                    }
+                }
+                _ => other = take(),
+            }
+            let Some(slot) = other else { return Ok(()) };
+            if self.push(text, slot).is_err() {
+                return Err(num_taken - 1);
+            }
+        }
+    }
+
     fn push_nothing(&mut self, kind: Kind) -> Result<(), ColumnFault> {
         let missing = kind == Kind::Missing;
         if missing && self.fail_on_missing {
@@ -199,6 +235,28 @@ enum Class {
     Decimal,
     /// Dates, times and bytes, which JSON can only write as strings.
     Written,
+}
+
+impl Class {
+    /// Says whether values of a kind are good for the type by their text alone.
+    fn takes_as_written(self, kind: Kind) -> bool {
+        matches!(
+            (kind, self),
+            (Kind::Number, Self::Integer | Self::Float | Self::Decimal)
+                | (Kind::String, Self::Text | Self::Written | Self::Decimal)
+                | (Kind::Bool, Self::Boolean)
+        )
+    }
+}
+
+fn fill<'a>(builder: &mut ColumnBuilder, values: impl Iterator<Item = Option<&'a str>>) -> Result<(), ValueFault> {
+    for value in values {
+        match value {
+            Some(text) => builder.push(text)?,
+            None => builder.push_null()?,
+        }
+    }
+    Ok(())
 }
 
 #[derive(Debug)]

@@ -8,10 +8,16 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use super::JsonOptions;
 use super::column::Column;
 use super::keys::Members;
-use super::scan::{Scanner, Syntax};
+use super::scan::{Scanner, Slot};
+use super::shape::{Seen, Shape};
+use super::strict::StrictDecoder;
 use crate::error::{Error, Result};
 use crate::format::raw::invalid_utf8;
 use crate::format::{RecordDecoder, RecordFault, without_line_end};
+
+/// Rows whose values are found before they are converted column by column: enough that each column's loop pays, few
+/// enough that their text is still in the nearest cache.
+const BLOCK_ROWS: usize = 256;
 
 /// Which keys become which columns. Made once per source; each chunk gets a decoder of its own.
 #[derive(Debug, Clone)]
@@ -19,7 +25,7 @@ pub(crate) struct JsonPlan {
     schema: SchemaRef,
     members: Members,
     /// For each column the index of its key among the members.
-    keys: Vec<usize>,
+    keys: Arc<[usize]>,
     options: JsonOptions,
 }
 
@@ -42,7 +48,7 @@ impl JsonPlan {
             }
         }
         let members = Members::new(names, options.case_insensitive_names);
-        Ok(Self { schema: Arc::new(Schema::new(fields)), members, keys, options: *options })
+        Ok(Self { schema: Arc::new(Schema::new(fields)), members, keys: keys.into(), options: *options })
     }
 
     /// Begins to decode about `rows` rows.
@@ -50,82 +56,139 @@ impl JsonPlan {
     /// # Errors
     /// None that [`Self::try_new`] wouldn't have had.
     pub(crate) fn decoder(&self, rows: usize) -> Result<JsonDecoder> {
-        let columns = self.schema.fields().iter().map(|field| Column::try_new(field, &self.options, rows));
         Ok(JsonDecoder {
-            schema: Arc::clone(&self.schema),
-            members: self.members.clone(),
-            keys: self.keys.clone(),
-            columns: columns.collect::<Result<_>>()?,
-            max_depth: self.options.max_depth,
+            plan: self.clone(),
+            columns: self.columns(rows)?,
             num_rows: 0,
+            shape: Shape::default(),
+            seen: Vec::new(),
+            block: Block { num_keys: self.members.num_keys(), ..Block::default() },
         })
+    }
+
+    /// A decoder that tells what is wrong with a record.
+    pub(super) fn strict_decoder(&self) -> Result<StrictDecoder> {
+        Ok(StrictDecoder::new(self.members.clone(), &self.keys, self.columns(1)?, self.options.max_depth))
+    }
+
+    fn columns(&self, rows: usize) -> Result<Vec<Column>> {
+        self.schema.fields().iter().map(|field| Column::try_new(field, &self.options, rows)).collect()
     }
 }
 
 /// Decodes lines, or messages, of one object each.
+///
+/// Values are found record by record, by the shape of the records before where that is enough and by the strict
+/// scanner where not; then they are converted column by column. A record that either refuses is given to the
+/// [`StrictDecoder`], whose fault is the one that is told.
 #[derive(Debug)]
 pub(crate) struct JsonDecoder {
-    schema: SchemaRef,
-    members: Members,
-    keys: Vec<usize>,
+    plan: JsonPlan,
     columns: Vec<Column>,
-    max_depth: usize,
+    num_rows: usize,
+    shape: Shape,
+    /// The members of one record, kept for its memory.
+    seen: Vec<Seen>,
+    block: Block,
+}
+
+/// Places of values that aren't converted yet.
+#[derive(Debug, Default)]
+struct Block {
+    /// Row by row, in each the keys that are wanted.
+    slots: Vec<Slot>,
+    num_keys: usize,
     num_rows: usize,
 }
 
+impl Block {
+    /// The values of the row behind the last one, all missing yet.
+    fn next_row(&mut self) -> &mut [Slot] {
+        let start = self.num_rows * self.num_keys;
+        self.slots.truncate(start);
+        self.slots.resize(start + self.num_keys, Slot::default());
+        &mut self.slots[start..]
+    }
+
+    /// The values of one key.
+    fn values(&self, key: usize) -> impl Iterator<Item = Slot> + Clone {
+        self.slots.iter().skip(key).step_by(self.num_keys.max(1)).copied()
+    }
+}
+
 impl JsonDecoder {
-    /// Adds the record at `start..end` of `text`; `false` if there are only blanks.
-    fn record(&mut self, text: &str, start: usize, end: usize) -> Result<bool, RecordFault> {
-        let mut scanner = Scanner::new(text, start, end, self.max_depth);
+    /// Reads the record that begins at `at` into the block's next row, and returns where it ends; `None` if it has a
+    /// shape of its own, or a fault.
+    #[inline]
+    fn read_by_shape(&mut self, text: &str, at: usize) -> Option<usize> {
+        let end = self.shape.read(text, at, self.plan.options.max_depth, self.block.next_row())?;
+        self.block.num_rows += 1;
+        Some(end)
+    }
+
+    /// Reads the record at `start..end` into the block's next row, and learns its shape; `false` if there are only
+    /// blanks, `None` if it has a fault.
+    #[cold]
+    fn read_strictly(&mut self, text: &str, start: usize, end: usize) -> Option<bool> {
+        let mut scanner = Scanner::new(text, start, end, self.plan.options.max_depth);
         scanner.skip_whitespace();
         if scanner.at() == end {
-            return Ok(false);
+            return Some(false);
         }
-        check_object(&scanner, start)?;
-        let slots = self.members.read(&mut scanner, text, 0).map_err(|syntax| broken(&syntax, start, end))?;
-        for (column, &key) in self.columns.iter_mut().zip(&self.keys) {
-            column.push(text, slots[key]).map_err(|fault| RecordFault {
-                start,
-                column: Some(format!("{}{}", column.name(), fault.path)),
-                message: fault.message,
-                hint: fault.hint.map(Into::into),
-            })?;
-        }
+        self.seen.clear();
+        let seen = |member| self.seen.push(member);
+        let slots = self.plan.members.read_seen(&mut scanner, text, 0, seen).ok()?;
         scanner.skip_whitespace();
         if scanner.at() != end {
-            let mut fault = broken(&scanner.expected("the end of the record"), start, end);
-            if scanner.peek() == Some(b'{') {
-                fault = fault.with_hint("a line, and a message, holds one object");
-            }
-            return Err(fault);
+            return None;
         }
-        self.num_rows += 1;
-        Ok(true)
+        self.block.next_row().copy_from_slice(slots);
+        self.block.num_rows += 1;
+        self.shape.learn(text, &self.seen);
+        Some(true)
+    }
+
+    /// Converts the block's values. After a fault, the row among the block's that is bad.
+    fn convert(&mut self, text: &str) -> Result<(), usize> {
+        let mut good_rows = self.block.num_rows;
+        for (column, &key) in self.columns.iter_mut().zip(self.plan.keys.iter()) {
+            // In columns behind one with a fault only an earlier fault counts.
+            if let Err(row) = column.extend(text, self.block.values(key).take(good_rows)) {
+                good_rows = row;
+            }
+        }
+        if good_rows < self.block.num_rows {
+            return Err(good_rows);
+        }
+        self.num_rows += self.block.num_rows;
+        self.block.num_rows = 0;
+        Ok(())
+    }
+
+    /// Converts the block's values, whose records are the last of `starts`.
+    fn convert_records(&mut self, text: &str, starts: &mut Vec<u64>) -> Result<(), RecordFault> {
+        let before = starts.len() - self.block.num_rows;
+        self.convert(text).map_err(|row| {
+            let start = starts[before + row] as usize;
+            starts.truncate(before + row);
+            self.fault(text, start, line_end(text, start))
+        })
+    }
+
+    /// What is wrong with the record at `start..end`.
+    #[cold]
+    fn fault(&self, text: &str, start: usize, end: usize) -> RecordFault {
+        match self.plan.strict_decoder().map(|mut strict| strict.record(text, start, end)) {
+            Ok(Err(fault)) => fault,
+            // The strict decoder takes no more than the fast one, so this doesn't come up.
+            _ => RecordFault::new(start, "it can't be decoded, and nothing is wrong with it: this is a bug"),
+        }
     }
 }
 
-/// A record that is JSON and no object deserves more than a syntax error.
-pub(super) fn check_object(scanner: &Scanner<'_>, start: usize) -> Result<(), RecordFault> {
-    let what = match scanner.peek() {
-        Some(b'[') => "an array",
-        Some(b'"') => "a string",
-        Some(b'-' | b'0'..=b'9') => "a number",
-        _ => return Ok(()),
-    };
-    let fault = RecordFault::new(start, format!("{what} where an object is expected"));
-    Err(fault.with_hint("JSON is read as one object a line; `jq -c '.[]'` makes lines of an array"))
-}
-
-/// Makes a fault of broken grammar in the record at `start..end`.
-pub(super) fn broken(syntax: &Syntax, start: usize, end: usize) -> RecordFault {
-    let fault = RecordFault::new(start, format!("{} (byte {} of the record)", syntax.message, syntax.at - start));
-    if syntax.message.starts_with("nested deeper") {
-        fault.with_hint("json.max-depth allows more")
-    } else if syntax.at >= end {
-        fault.with_hint("an object must be whole on one line")
-    } else {
-        fault
-    }
+/// Where the line ends in which byte `at` is.
+fn line_end(text: &str, at: usize) -> usize {
+    memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |len| at + len)
 }
 
 /// The text of `chunk` up to the first record that isn't UTF-8, and the fault of that record.
@@ -147,26 +210,50 @@ impl RecordDecoder for JsonDecoder {
         let (text, fault) = valid_records(chunk);
         let mut at = 0;
         while at < text.len() {
-            let end = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |len| at + len);
-            if self.record(text, at, end)? {
-                starts.push(at as u64);
+            let start = at;
+            if let Some(end) = self.read_by_shape(text, start) {
+                starts.push(start as u64);
+                at = end;
+            } else {
+                let end = line_end(text, start);
+                match self.read_strictly(text, start, end) {
+                    Some(true) => starts.push(start as u64),
+                    Some(false) => {}
+                    None => {
+                        self.convert_records(text, starts)?;
+                        return Err(self.fault(text, start, end));
+                    }
+                }
+                at = end + 1;
             }
-            at = end + 1;
+            if self.block.num_rows == BLOCK_ROWS {
+                self.convert_records(text, starts)?;
+            }
         }
+        self.convert_records(text, starts)?;
         fault.map_or(Ok(()), Err)
     }
 
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
         let message = without_line_end(message);
         let text = std::str::from_utf8(message).map_err(|e| invalid_utf8(0, message, &e))?;
-        if self.record(text, 0, text.len())? { Ok(()) } else { Err(RecordFault::new(0, "the message is empty")) }
+        // By its shape a record ends at a line end; a message may go on behind it.
+        if self.read_by_shape(text, 0) != Some(text.len()) {
+            self.block.num_rows = 0;
+            match self.read_strictly(text, 0, text.len()) {
+                Some(true) => {}
+                Some(false) => return Err(RecordFault::new(0, "the message is empty")),
+                None => return Err(self.fault(text, 0, text.len())),
+            }
+        }
+        self.convert(text).map_err(|_| self.fault(text, 0, text.len()))
     }
 
     fn finish(&mut self) -> Result<RecordBatch> {
         let failed = |e| Error::Other { context: "JSON records".into(), source: Box::new(e) };
         let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.num_rows)));
         let columns = self.columns.iter_mut().map(Column::finish).collect::<Result<_, _>>().map_err(failed)?;
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map_err(failed)
+        RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), columns, &options).map_err(failed)
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 
-use super::decoder::{broken, check_object, valid_records};
+use super::decoder::valid_records;
 use super::scan::{Kind, Scanner, Slot, Syntax, unescape};
+use super::strict::{broken, check_object};
 use crate::error::Result;
 use crate::format::RecordFault;
 use crate::schema::{infer_type, type_name, unify_types};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::scan::{Kind, Scanner, Slot, Syntax, unescape};
+use super::shape::Seen;
 
 /// Keys beyond this place in an object are looked up without the memory of the last object: an object
 /// with more is rare, and the memory must be bounded.
@@ -43,16 +44,36 @@ impl Members {
         Self { names: Arc::new(Names { wanted, exact, folded }), last: Vec::new(), slots, scratch: String::new() }
     }
 
+    pub(super) fn num_keys(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Reads the object before which the scanner stands; `depth` arrays and objects are open around it.
     /// Of a key that stands there twice the last value counts.
     pub(super) fn read(&mut self, scanner: &mut Scanner<'_>, text: &str, depth: usize) -> Result<&[Slot], Syntax> {
+        self.read_seen(scanner, text, depth, |_| ())
+    }
+
+    /// As [`Self::read`]; `seen` is shown each member.
+    pub(super) fn read_seen(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        text: &str,
+        depth: usize,
+        mut seen: impl FnMut(Seen),
+    ) -> Result<&[Slot], Syntax> {
         self.slots.fill(Slot::default());
         let mut place = 0;
+        let mut start = scanner.at();
         scanner.object(|scanner, key| {
+            let end = scanner.at();
             let value = scanner.value(depth + 1)?;
-            if let Some(index) = self.find(place, key, text) {
+            let index = self.find(place, key, text);
+            if let Some(index) = index {
                 self.slots[index] = value;
             }
+            seen(Seen { start, end, key: index });
+            start = scanner.at();
             place += 1;
             Ok::<(), Syntax>(())
         })?;

@@ -7,11 +7,16 @@
 //! Every byte of a record is held against RFC 8259, also under keys that nobody wants. Values of a record
 //! are only places in its text until the record is whole: of a key that stands twice the last value counts.
 
+#[cfg(test)]
+mod agreement;
 mod column;
 mod decoder;
 mod infer;
 mod keys;
 mod scan;
+mod shape;
+mod skip;
+mod strict;
 
 pub(crate) use decoder::JsonPlan;
 pub(crate) use infer::infer_schema;

@@ -313,7 +313,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn escape(&mut self) -> Scanned<()> {
+    /// Passes an escape, which begins here with a backslash.
+    pub(super) fn escape(&mut self) -> Scanned<()> {
         let start = self.at;
         self.at += 2;
         match self.bytes.get(start + 1) {

@@ -1,0 +1,87 @@
+//! The rules, one record and one byte after the other: what a record is, and what is wrong with one.
+//!
+//! Whatever reads faster takes what this takes, and asks it for the fault of what it doesn't take.
+
+use super::column::Column;
+use super::keys::Members;
+use super::scan::{Scanner, Syntax};
+use crate::format::RecordFault;
+
+/// Decodes record by record.
+#[derive(Debug)]
+pub(super) struct StrictDecoder {
+    members: Members,
+    /// For each column the index of its key among the members.
+    keys: Vec<usize>,
+    columns: Vec<Column>,
+    max_depth: usize,
+}
+
+impl StrictDecoder {
+    /// Fills `columns` with the values of `keys`.
+    pub(super) fn new(members: Members, keys: &[usize], columns: Vec<Column>, max_depth: usize) -> Self {
+        Self { members, keys: keys.into(), columns, max_depth }
+    }
+
+    /// Takes the rows out, of which there are as many as in each column.
+    #[cfg(test)]
+    pub(super) fn finish(&mut self, schema: arrow::datatypes::SchemaRef) -> arrow::array::RecordBatch {
+        let columns = self.columns.iter_mut().map(|column| column.finish().unwrap()).collect();
+        arrow::array::RecordBatch::try_new(schema, columns).unwrap()
+    }
+
+    /// Adds the record at `start..end` of `text`; `false` if there are only blanks.
+    ///
+    /// # Errors
+    /// What is wrong with it. After that the decoder is of no further use.
+    pub(super) fn record(&mut self, text: &str, start: usize, end: usize) -> Result<bool, RecordFault> {
+        let mut scanner = Scanner::new(text, start, end, self.max_depth);
+        scanner.skip_whitespace();
+        if scanner.at() == end {
+            return Ok(false);
+        }
+        check_object(&scanner, start)?;
+        let slots = self.members.read(&mut scanner, text, 0).map_err(|syntax| broken(&syntax, start, end))?;
+        for (column, &key) in self.columns.iter_mut().zip(&self.keys) {
+            column.push(text, slots[key]).map_err(|fault| RecordFault {
+                start,
+                column: Some(format!("{}{}", column.name(), fault.path)),
+                message: fault.message,
+                hint: fault.hint.map(Into::into),
+            })?;
+        }
+        scanner.skip_whitespace();
+        if scanner.at() != end {
+            let mut fault = broken(&scanner.expected("the end of the record"), start, end);
+            if scanner.peek() == Some(b'{') {
+                fault = fault.with_hint("a line, and a message, holds one object");
+            }
+            return Err(fault);
+        }
+        Ok(true)
+    }
+}
+
+/// A record that is JSON and no object deserves more than a syntax error.
+pub(super) fn check_object(scanner: &Scanner<'_>, start: usize) -> Result<(), RecordFault> {
+    let what = match scanner.peek() {
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b'-' | b'0'..=b'9') => "a number",
+        _ => return Ok(()),
+    };
+    let fault = RecordFault::new(start, format!("{what} where an object is expected"));
+    Err(fault.with_hint("JSON is read as one object a line; `jq -c '.[]'` makes lines of an array"))
+}
+
+/// Makes a fault of broken grammar in the record at `start..end`.
+pub(super) fn broken(syntax: &Syntax, start: usize, end: usize) -> RecordFault {
+    let fault = RecordFault::new(start, format!("{} (byte {} of the record)", syntax.message, syntax.at - start));
+    if syntax.message.starts_with("nested deeper") {
+        fault.with_hint("json.max-depth allows more")
+    } else if syntax.at >= end {
+        fault.with_hint("an object must be whole on one line")
+    } else {
+        fault
+    }
+}

@@ -297,6 +297,14 @@ impl ColumnBuilder {
         Ok(())
     }
 
+    /// Reads `values` as the next ones, `None` as a null. After a fault some of them may have been added.
+    pub(crate) fn extend<'a>(&mut self, mut values: impl Iterator<Item = Option<&'a str>>) -> Outcome<()> {
+        values.try_for_each(|value| match value {
+            Some(text) => self.push(text),
+            None => self.push_null(),
+        })
+    }
+
     /// Takes the column out, and begins the next one.
     pub(crate) fn finish(&mut self) -> ArrayRef {
         let data_type = self.field.data_type();

@@ -35,7 +35,7 @@ impl Columnar {
         Self::with(Kernel::detect(), WINDOW_BYTES)
     }
 
-    fn with(kernel: Kernel, window_bytes: usize) -> Self {
+    pub(super) fn with(kernel: Kernel, window_bytes: usize) -> Self {
         Self { kernel, window_bytes, window: Window::default(), undoubled: Undoubled::default() }
     }
 
@@ -62,6 +62,9 @@ impl Columnar {
         starts: &mut Vec<u64>,
     ) -> Result<usize, BadValue> {
         let text = chunk.text;
+        if at >= text.len() {
+            return Ok(at);
+        }
         let mut index = Index::new(self.kernel, &plan.dialect, at);
         self.window.restart(at as u32);
         loop {

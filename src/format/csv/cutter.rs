@@ -79,6 +79,15 @@ impl RecordCutter for CsvCutter {
 }
 
 #[cfg(test)]
+impl CsvCutter {
+    /// Cuts by another index.
+    pub(super) fn with_kernel(mut self, kernel: Kernel) -> Self {
+        self.kernel = kernel;
+        self
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 

@@ -47,7 +47,11 @@ pub(crate) struct CsvDecoder {
 
 impl CsvDecoder {
     /// By columns as far as records are regular. Without a fault it is all decoded.
-    fn decode_by_column(&mut self, chunk: &Chunk<'_>, starts: &mut Vec<u64>) -> Result<Result<(), RecordFault>, BadValue> {
+    fn decode_by_column(
+        &mut self,
+        chunk: &Chunk<'_>,
+        starts: &mut Vec<u64>,
+    ) -> Result<Result<(), RecordFault>, BadValue> {
         let mut at = 0;
         loop {
             let num_starts = starts.len();
@@ -133,16 +137,19 @@ impl CsvDecoder {
             // Whole records only: an unfinished one at the end is a record.
             Scan::Incomplete => return Err(RecordFault::new(start, "the record isn't whole")),
         };
-        if next > text.len()
-            && let Err(e) = std::str::from_utf8(&data[start..next])
-        {
-            return Err(invalid_utf8(start, &data[start..next], &e));
+        if next <= text.len() {
+            self.row(text, 0, start)?;
+        } else {
+            // A comment may hold bytes that aren't text, and records behind it may be good.
+            let record = &data[start..next];
+            let record = std::str::from_utf8(record).map_err(|e| invalid_utf8(start, record, &e))?;
+            self.row(record, start, start)?;
         }
-        self.row(text, start)?;
         Ok((next, true))
     }
 
-    fn row(&mut self, text: &str, start: usize) -> Result<(), RecordFault> {
+    /// Adds the record that starts at `start`; `text` begins at `text_start`.
+    fn row(&mut self, text: &str, text_start: usize, start: usize) -> Result<(), RecordFault> {
         let CsvPlan { dialect, options, columns, num_fields, .. } = &self.plan;
         let found = self.fields.len();
         let wrong_count = (found < *num_fields && options.missing_fields == OnFieldCount::Fail)
@@ -159,7 +166,8 @@ impl CsvDecoder {
             let outcome = match self.fields.get(*index) {
                 None => column.push_null().map_err(|fault| (fault, Cow::Borrowed(""))),
                 Some(span) => {
-                    let value = text_of(dialect, text, span);
+                    let span = Span { start: span.start - text_start, end: span.end - text_start, ..*span };
+                    let value = text_of(dialect, text, &span);
                     let is_null = (value.is_empty() && !column.is_text())
                         || (!span.quoted && options.null_literal.as_deref() == Some(&*value));
                     let outcome = if is_null { column.push_null() } else { column.push(&value) };
@@ -240,6 +248,20 @@ fn broken(data: &[u8], start: usize, next: usize, why: BrokenQuotes) -> RecordFa
         }
     };
     RecordFault::new(start, message)
+}
+
+#[cfg(test)]
+impl CsvDecoder {
+    /// Decodes columns by another index.
+    pub(super) fn with_columnar(mut self, columnar: Columnar) -> Self {
+        self.columnar = columnar;
+        self
+    }
+
+    /// Decodes by the reference alone.
+    pub(super) fn decode_by_reference(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault> {
+        self.decode_by_record(&Chunk::new(chunk), 0, starts)
+    }
 }
 
 #[cfg(test)]
@@ -350,6 +372,18 @@ mod tests {
         assert!(rows(b"\"x,1\n").is_err());
         let fault = rows(b"x,1\n\xff,1\n").unwrap_err();
         assert_eq!((fault.start, fault.message.as_str()), (4, "invalid UTF-8: byte 0xff at byte 0 of the record"));
+    }
+
+    // It panicked: the record behind was looked up in the text before.
+    #[test]
+    fn a_comment_may_hold_what_is_not_text() {
+        let options = CsvOptions { comment: Some(b'#'), ..CsvOptions::default() };
+        let mut decoder = plan("i INT, s STRING", &options).decoder(1).unwrap();
+        let mut starts = Vec::new();
+        assert_eq!(decoder.decode(b"1,a\n#\xff\n2,b\n", &mut starts), Ok(()));
+        assert_eq!((starts, decoder.finish().unwrap().num_rows()), (vec![0, 7], 2));
+        let fault = decoder.decode(b"1,a\n#\xff\n2,\xff\n", &mut Vec::new()).unwrap_err();
+        assert_eq!((fault.start, fault.message.as_str()), (7, "invalid UTF-8: byte 0xff at byte 2 of the record"));
     }
 
     #[test]

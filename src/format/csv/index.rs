@@ -278,3 +278,162 @@ impl Dialect {
         [self.escape, self.comment].iter().flatten().all(|byte| memchr::memchr(*byte, data).is_none())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::CsvOptions;
+    use super::*;
+
+    /// What an index says of some data: positions, and whether all of it is regular.
+    #[derive(Debug, PartialEq, Eq, Default)]
+    struct Said {
+        structural: Vec<usize>,
+        record_ends: Vec<usize>,
+        doubled: Vec<usize>,
+        is_regular: bool,
+        ends_inside: bool,
+        has_quotes: bool,
+    }
+
+    impl Visitor for Said {
+        fn visit(&mut self, found: Found) -> Result<(), Irregular> {
+            let Self { structural, record_ends, doubled, .. } = self;
+            for (list, mask) in
+                [(structural, found.structural), (record_ends, found.record_ends), (doubled, found.doubled)]
+            {
+                list.extend((0..64).filter(|place| mask >> place & 1 == 1).map(|place| found.base + place));
+            }
+            Ok(())
+        }
+    }
+
+    fn indexed(kernel: Kernel, dialect: &Dialect, data: &[u8], step: usize) -> Said {
+        let (mut said, mut index) = (Said::default(), Index::new(kernel, dialect, 0));
+        said.is_regular = loop {
+            if index.advance(data, step, &mut said).is_err() {
+                break false;
+            }
+            if index.at() == data.len() {
+                break true;
+            }
+        };
+        if said.is_regular {
+            (said.ends_inside, said.has_quotes) = (index.is_inside(), index.has_quotes());
+        }
+        said
+    }
+
+    /// The same, byte by byte.
+    fn byte_by_byte(dialect: &Dialect, data: &[u8]) -> Said {
+        let mut said = Said { is_regular: true, ..Said::default() };
+        let mut field_start = true;
+        for (at, byte) in data.iter().enumerate() {
+            let is_quote = dialect.quote == Some(*byte);
+            let is_structural = !said.ends_inside && (*byte == dialect.delimiter || *byte == b'\n');
+            let is_behind_closing = at > 0 && dialect.quote == Some(data[at - 1]) && !said.ends_inside;
+            let is_crlf = data[at..].starts_with(b"\r\n");
+            let opens = is_quote && !said.ends_inside;
+            if (opens && !field_start && !is_behind_closing)
+                || (is_behind_closing && !is_quote && !is_structural && !is_crlf)
+            {
+                return Said { is_regular: false, ends_inside: false, has_quotes: false, ..said };
+            }
+            if opens && is_behind_closing {
+                said.doubled.push(at);
+            }
+            if is_structural {
+                said.structural.push(at);
+            }
+            if is_structural && *byte == b'\n' {
+                said.record_ends.push(at);
+            }
+            said.has_quotes |= is_quote;
+            said.ends_inside ^= is_quote;
+            field_start = is_structural;
+        }
+        said
+    }
+
+    fn kernels() -> [Kernel; 2] {
+        [Kernel::Swar, Kernel::detect()]
+    }
+
+    #[track_caller]
+    fn check(dialect: &Dialect, data: &[u8], step: usize) {
+        let expected = byte_by_byte(dialect, data);
+        for kernel in kernels() {
+            assert_eq!(indexed(kernel, dialect, data, step), expected, "{kernel:?}, {step} bytes a step: {data:?}");
+        }
+    }
+
+    /// Numbers that look random and are the same in every run.
+    fn noise(seed: u64) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(seed | 1), |state| {
+            let state = state ^ (state << 13);
+            let state = state ^ (state >> 7);
+            Some(state ^ (state << 17))
+        })
+        .map(|state| (state >> 32) as usize)
+    }
+
+    #[test]
+    fn text_is_told_from_structure() {
+        let said = indexed(Kernel::detect(), &CsvOptions::default().dialect(), b"1,\"a,\"\"b\",2\n", 64);
+        assert_eq!((said.structural, said.record_ends, said.doubled), (vec![1, 9, 11], vec![11], vec![6]));
+        assert!(said.is_regular && !said.ends_inside);
+    }
+
+    #[test]
+    fn both_kernels_see_what_single_bytes_say_at_every_alignment_and_length() {
+        let dialect = CsvOptions::default().dialect();
+        let alphabets: [&[u8]; 3] = [b",\n\"a", b"\"\"\"a,\n\r", b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,\n\""];
+        for (alphabet, seed) in alphabets.into_iter().zip(1u64..) {
+            let data: Vec<u8> = noise(seed).map(|n| alphabet[n % alphabet.len()]).take(64 + 140).collect();
+            for offset in 0..64 {
+                for len in 0..=140 {
+                    check(&dialect, &data[offset..offset + len], if len % 2 == 0 { 64 } else { usize::MAX });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn regular_text_is_seen_whole_at_every_alignment_and_length() {
+        let dialect = CsvOptions::default().dialect();
+        let fields: [&[u8]; 6] =
+            [b"1,", b"\"a,\n\",", b"\"\"\"b\"\"\"\n", b"\"\",", b"\"\"\"\"\r\n", b"text without end,"];
+        for seed in 1..20 {
+            let data: Vec<u8> = noise(seed).take(60).flat_map(|n| fields[n % fields.len()]).copied().collect();
+            assert!(byte_by_byte(&dialect, &data).is_regular);
+            for len in 0..=data.len() {
+                check(&dialect, &data[..len], 1);
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_may_be_the_delimiter_or_the_quote() {
+        let all: Vec<u8> = (0..=255).chain((0..=255).rev()).collect();
+        for (delimiter, quote) in [(0u8, Some(0x7f)), (0x7f, Some(1)), (b',', None), (b'|', Some(b'\''))] {
+            let dialect = CsvOptions { delimiter: Some(delimiter), quote, ..CsvOptions::default() }.dialect();
+            check(&dialect, &all, usize::MAX);
+            for byte in 0..=255 {
+                check(&dialect, &[byte; 3], usize::MAX);
+                check(&dialect, &[b'a', byte, b'\n', delimiter], usize::MAX);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_kernels_see_what_single_bytes_say(
+            data in prop::collection::vec(prop::sample::select(b"\"\",,\n\ra'".to_vec()), 0..300),
+            quote in prop::sample::select(vec![Some(b'"'), Some(b'\''), None]),
+            step in 1usize..200,
+        ) {
+            check(&CsvOptions { quote, ..CsvOptions::default() }.dialect(), &data, step);
+        }
+    }
+}

@@ -3,6 +3,8 @@
 //! What a record is, is a function of the bytes alone (`record`); cutting a file into pieces (`cutter`) and
 //! decoding a piece (`decoder`) both ask the same function, so they can't disagree.
 
+#[cfg(test)]
+mod agreement;
 mod chunk;
 mod columnar;
 mod cutter;

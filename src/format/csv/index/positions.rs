@@ -61,3 +61,27 @@ impl Positions {
         self.room.resize(len, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_become_positions_in_order() {
+        let mut positions = Positions::default();
+        positions.restart(3);
+        let mut expected = vec![3];
+        let masks = [0, 1, u64::MAX, 1 << 63, 0xff, 0x1ff, 0x8000_0000_0000_0001, 0x5555_5555_5555_5555, 0];
+        for (mask, base) in masks.into_iter().zip((10..).step_by(64)) {
+            positions.push_bits(base, mask);
+            expected.extend((0..64).filter(|place| mask >> place & 1 == 1).map(|place| base + place));
+        }
+        positions.push(9999);
+        expected.push(9999);
+        assert_eq!(positions.as_slice(), expected);
+        positions.drop_first(70);
+        assert_eq!(positions.as_slice(), &expected[70..]);
+        positions.restart(5);
+        assert_eq!(positions.as_slice(), [5]);
+    }
+}

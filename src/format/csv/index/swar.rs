@@ -37,3 +37,28 @@ pub(super) fn prefix_xor(mut bits: u64) -> u64 {
     }
     bits
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bit_is_set_for_just_the_bytes_that_are_equal() {
+        for byte in 0..=255u8 {
+            for other in 0..=255u8 {
+                // Neighbours of every kind: a carry would reach them.
+                let bytes = [byte, other, byte, 0, other, 255, byte ^ 0x80, other];
+                let expected = (0..8).filter(|place| bytes[*place] == byte).map(|place| 1u64 << place).sum::<u64>();
+                assert_eq!(equal_bytes(u64::from_le_bytes(bytes), byte), expected, "{byte} in {bytes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn parity_counts_up_to_and_including_a_bit() {
+        for bits in [0, 1, u64::MAX, 1 << 63, 0x8000_0001_0100_0080, 0x0123_4567_89ab_cdef] {
+            let expected = (0..64).map(|place| u64::from((bits << (63 - place)).count_ones() % 2) << place);
+            assert_eq!(prefix_xor(bits), expected.sum::<u64>(), "{bits:x}");
+        }
+    }
+}

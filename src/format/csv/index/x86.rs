@@ -34,12 +34,7 @@ impl Avx2 {
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,popcnt")]
-fn advance(
-    index: &mut Index,
-    data: &[u8],
-    num_bytes: usize,
-    visitor: &mut impl Visitor,
-) -> Result<(), Irregular> {
+fn advance(index: &mut Index, data: &[u8], num_bytes: usize, visitor: &mut impl Visitor) -> Result<(), Irregular> {
     let special = index.special;
     index.walk(data, num_bytes, |block| masks(block, special), |bits| prefix_xor(bits), visitor)
 }

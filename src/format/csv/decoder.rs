@@ -400,6 +400,24 @@ mod tests {
     }
 
     #[test]
+    fn messages_end_where_they_end_whatever_their_lines_add_up_to() {
+        let decode = |messages: &[&str]| {
+            let ends: Vec<usize> =
+                (1..=messages.len()).map(|count| messages[..count].iter().map(|message| message.len()).sum()).collect();
+            let mut decoder = plan("s STRING", &CsvOptions::default()).decoder(8).unwrap();
+            let outcome = decoder.decode_messages(messages.concat().as_bytes(), &ends);
+            outcome.map(|()| decoder.finish().unwrap().num_rows()).map_err(|(index, fault)| (index, fault.message))
+        };
+        assert_eq!(decode(&["a", "\"b\nc\"\n", "6\" nail", "d\r\n", "e\r"]), Ok(5));
+        assert_eq!(decode(&[]), Ok(0));
+        let several = "the message holds several lines: one message is one record";
+        // As lines of one chunk these would be three records, too.
+        assert_eq!(decode(&["a\nb", "\"c", "d\""]), Err((0, several.to_owned())));
+        assert_eq!(decode(&["a", "b", "c\n\n"]), Err((2, several.to_owned())));
+        assert_eq!(decode(&["a", ""]), Err((1, "an empty message is no record".to_owned())));
+    }
+
+    #[test]
     fn columns_can_be_wanted_twice_or_not_at_all() {
         let schema = parse_schema("a INT, b STRING").unwrap();
         let twice = schema.fields().iter().map(|field| CsvColumn { index: 0, field: Arc::clone(field) }).collect();

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::columnar::Columnar;
+use super::columnar::Indexing;
 use super::decoder::CsvDecoder;
 use super::index::Kernel;
 use super::plan::{CsvColumn, CsvPlan};
@@ -195,7 +195,7 @@ proptest! {
         window_bytes in select(vec![64usize, 128, 1 << 15]),
     ) {
         let plan = plan(&shape, &options);
-        let by_column = plan.decoder(0).unwrap().with_columnar(Columnar::with(kernel, window_bytes));
+        let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes });
         prop_assert_eq!(decode(by_column, &chunk), decode_by_record(plan.decoder(0).unwrap(), &chunk));
     }
 
@@ -216,7 +216,7 @@ proptest! {
         let plan = plan(&shape, &options);
         let ends: Vec<usize> =
             messages.iter().scan(0, |end, message| { *end += message.len(); Some(*end) }).collect();
-        let by_column = plan.decoder(0).unwrap().with_columnar(Columnar::with(kernel, 64));
+        let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes: 64 });
         let values = messages.concat();
         prop_assert_eq!(
             decode_messages(by_column, &values, &ends),

@@ -9,17 +9,34 @@ use super::index::{Found, Index, Irregular, Kernel, Positions, Visitor};
 use super::plan::{CsvColumn, CsvPlan};
 use crate::schema::ColumnBuilder;
 
-/// Text that is indexed at once.
+/// Text that is indexed at once: with its index and what it becomes it fits the second cache, and most of the time
+/// the first. A quarter of it and four times as much are slower by a few per cent, a whole chunk by a quarter.
 const WINDOW_BYTES: usize = 32 << 10;
 
 /// Longer chunks are left to the reference: positions have 32 bits, with room for what stands behind the end.
 const MAX_CHUNK_BYTES: usize = 1 << 31;
 
-/// Decodes runs of regular records; keeps its buffers.
+/// How text is indexed; without influence on what comes out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Indexing {
+    pub(super) kernel: Kernel,
+    pub(super) window_bytes: usize,
+}
+
+impl Indexing {
+    /// The fastest here.
+    pub(super) fn detect() -> Self {
+        Self { kernel: Kernel::detect(), window_bytes: WINDOW_BYTES }
+    }
+}
+
+/// Decodes runs of regular records of one chunk.
 #[derive(Debug)]
-pub(super) struct Columnar {
-    kernel: Kernel,
-    window_bytes: usize,
+pub(super) struct Columnar<'a> {
+    indexing: Indexing,
+    chunk: Chunk<'a>,
+    /// Looks at what is behind the window; none before the first run, and once it stopped at a violation.
+    index: Option<Index>,
     window: Window,
     undoubled: Undoubled,
 }
@@ -30,16 +47,12 @@ pub(super) struct BadValue {
     pub(super) start: usize,
 }
 
-impl Columnar {
-    pub(super) fn new() -> Self {
-        Self::with(Kernel::detect(), WINDOW_BYTES)
+impl<'a> Columnar<'a> {
+    pub(super) fn new(indexing: Indexing, chunk: Chunk<'a>) -> Self {
+        Self { indexing, chunk, index: None, window: Window::default(), undoubled: Undoubled::default() }
     }
 
-    pub(super) fn with(kernel: Kernel, window_bytes: usize) -> Self {
-        Self { kernel, window_bytes, window: Window::default(), undoubled: Undoubled::default() }
-    }
-
-    /// Says whether a chunk of `bytes` can be given to [`Self::decode`] at all.
+    /// Says whether a chunk of `bytes` can be decoded so at all.
     pub(super) fn can_decode(plan: &CsvPlan, bytes: &[u8]) -> bool {
         let is_there = |column: &CsvColumn| column.index < plan.num_fields;
         plan.num_fields > 0
@@ -57,84 +70,66 @@ impl Columnar {
         &mut self,
         plan: &CsvPlan,
         columns: &mut [ColumnBuilder],
-        chunk: &Chunk<'_>,
         at: usize,
         starts: &mut Vec<u64>,
     ) -> Result<usize, BadValue> {
-        let text = chunk.text;
-        if at >= text.len() {
+        let text_len = self.chunk.text.len();
+        if at >= text_len {
             return Ok(at);
         }
-        let mut index = Index::new(self.kernel, &plan.dialect, at);
-        self.window.restart(at as u32);
+        // Behind a record that only had another number of fields the window goes on.
+        let goes_on = self.index.is_some() && self.window.skip_to(at as u32);
+        if !goes_on {
+            self.index = Some(Index::new(self.indexing.kernel, &plan.dialect, at));
+            self.window.restart(at as u32);
+        }
         loop {
-            let is_regular = index.advance(text.as_bytes(), self.window_bytes, &mut self.window);
-            let is_end = index.at() >= text.len();
-            if is_regular.is_ok() && is_end && chunk.is_text() && !index.is_inside() && !text.ends_with('\n') {
-                // The last record needs no line end; its last field ends as if there were one.
-                self.window.field_starts.push(text.len() as u32 + 1);
-                self.window.num_record_ends += 1;
+            let num_rows = self.window.num_rows(plan);
+            if num_rows > 0 {
+                self.rows(plan, columns, num_rows)?;
+                starts.extend(self.window.record_starts()[..num_rows].iter().map(|start| u64::from(*start)));
+                self.window.pass(num_rows, num_rows * plan.num_fields);
             }
-            let num_rows = self.num_rows(plan, text, index.has_quotes());
-            self.rows(plan, columns, text, num_rows, index.has_quotes())?;
-            let num_starts = num_rows * plan.num_fields;
-            let field_starts = self.window.field_starts.as_slice();
-            starts.extend(field_starts[..num_starts].iter().step_by(plan.num_fields).map(|start| u64::from(*start)));
-            let next = field_starts[num_starts];
-            let is_stopped = field_starts.len() - num_starts > plan.num_fields;
-            if is_regular.is_err() || is_end || is_stopped {
-                return Ok(text.len().min(next as usize));
+            let has_other_record = self.window.record_starts().len() > 1;
+            if has_other_record || !self.index_more() {
+                return Ok(text_len.min(self.window.start() as usize));
             }
-            self.window.drop_rows(num_rows, plan.num_fields);
         }
     }
 
-    /// How many whole records stand at the beginning that have the right number of fields.
-    fn num_rows(&self, plan: &CsvPlan, text: &str, has_quotes: bool) -> usize {
-        let Window { field_starts, num_record_ends, .. } = &self.window;
-        // Behind the text there is only the line end that the last record needs not have.
-        let ends_record = |next: &u32| text.as_bytes().get(*next as usize - 1).is_none_or(|byte| *byte == b'\n');
-        let records = field_starts.as_slice().windows(plan.num_fields + 1).step_by(plan.num_fields);
-        let is_whole = |record: &[u32]| {
-            let [start, .., next] = record else { return false };
-            // Only quotes make a record too long.
-            ends_record(next) && !(has_quotes && (next - start) as usize > plan.dialect.max_record_bytes)
-        };
-        let num_whole = records.clone().take_while(|record| is_whole(record)).count();
-        if num_whole == *num_record_ends && num_whole == records.len() {
-            // Each has a line end at its end, so none has one inside.
-            return num_whole;
+    /// Indexes the next window. Says whether there was something to index.
+    fn index_more(&mut self) -> bool {
+        let text = self.chunk.text;
+        let Some(index) = self.index.as_mut().filter(|index| index.at() < text.len()) else { return false };
+        self.window.forget_passed();
+        let outcome = index.advance(text.as_bytes(), self.indexing.window_bytes, &mut self.window);
+        self.window.has_quotes = index.has_quotes();
+        if outcome.is_err() {
+            self.index = None;
+        } else if index.at() == text.len() && self.chunk.is_text() && !index.is_inside() && !text.ends_with('\n') {
+            // The last record needs no line end; its last field ends as if there were one.
+            self.window.field_starts.push(text.len() as u32 + 1);
+            self.window.record_starts.push(text.len() as u32 + 1);
         }
-        let has_end_inside = |record: &[u32]| record[1..plan.num_fields].iter().any(ends_record);
-        records.take(num_whole).take_while(|record| !has_end_inside(record)).count()
+        true
     }
 
     /// Gives each column its fields of the first `num_rows` records.
-    fn rows(
-        &mut self,
-        plan: &CsvPlan,
-        columns: &mut [ColumnBuilder],
-        text: &str,
-        num_rows: usize,
-        has_quotes: bool,
-    ) -> Result<(), BadValue> {
-        if num_rows == 0 {
-            return Ok(());
-        }
+    fn rows(&mut self, plan: &CsvPlan, columns: &mut [ColumnBuilder], num_rows: usize) -> Result<(), BadValue> {
         let num_fields = plan.num_fields;
-        let field_starts = &self.window.field_starts.as_slice()[..=num_rows * num_fields];
-        let start = field_starts[0] as usize;
         let null_literal = plan.options.null_literal.as_deref();
-        let (text, field_starts) = self.undoubled.of(text, field_starts, &self.window.doubled);
+        let is_plain = !self.window.has_quotes && null_literal.is_none();
+        let start = self.window.start() as usize;
+        let field_starts = &self.window.field_starts()[..=num_rows * num_fields];
+        let (text, field_starts) = self.undoubled.of(self.chunk.text, field_starts, &self.window.doubled);
         for (builder, column) in columns.iter_mut().zip(plan.columns.iter()) {
             let starts = &field_starts[column.index..];
-            let is_last = column.index + 1 == num_fields;
-            let fields = Fields { text, starts, num_fields, is_last };
+            let fields = Fields { text, starts, num_fields, is_last: column.index + 1 == num_fields };
             let is_text = builder.is_text();
-            let outcome = if has_quotes || null_literal.is_some() {
-                builder.extend(Values { fields, is_text, quote: plan.dialect.quote, null_literal })
-            } else {
+            let outcome = if is_plain {
                 builder.extend(PlainValues { fields, is_text })
+            } else {
+                builder.extend(Values { fields, is_text, quote: plan.dialect.quote, null_literal })
             };
             outcome.map_err(|_| BadValue { start })?;
         }
@@ -142,42 +137,95 @@ impl Columnar {
     }
 }
 
-/// The index of the text from the first record on that isn't decoded yet.
+/// The index of some records, and of the beginning of one more.
 #[derive(Debug, Default)]
 struct Window {
     /// Where fields start. What ends a field stands one before the start of the next.
     field_starts: Positions,
+    /// Those of them where records start.
+    record_starts: Vec<u32>,
     /// The second quote of each doubled one.
     doubled: Vec<u32>,
-    num_record_ends: usize,
+    /// Whether there may be quotes.
+    has_quotes: bool,
+    /// How many fields and records of these lists are done with.
+    passed_fields: usize,
+    passed_records: usize,
 }
 
 impl Window {
+    /// Begins at a record's start.
     fn restart(&mut self, start: u32) {
         self.field_starts.restart(start);
+        self.record_starts.clear();
+        self.record_starts.push(start);
         self.doubled.clear();
-        self.num_record_ends = 0;
+        (self.passed_fields, self.passed_records) = (0, 0);
     }
 
-    fn drop_rows(&mut self, num_rows: usize, num_fields: usize) {
-        let next = self.field_starts.as_slice()[num_rows * num_fields];
-        self.field_starts.drop_first(num_rows * num_fields);
-        self.doubled.drain(..self.doubled.partition_point(|second| *second < next));
-        self.num_record_ends -= num_rows;
+    /// The starts of fields that aren't done with, and at last of one whose end isn't known.
+    fn field_starts(&self) -> &[u32] {
+        &self.field_starts.as_slice()[self.passed_fields..]
+    }
+
+    /// The starts of records that aren't done with, and at last of one whose end isn't known.
+    fn record_starts(&self) -> &[u32] {
+        &self.record_starts[self.passed_records..]
+    }
+
+    /// Where the first record starts that isn't done with.
+    fn start(&self) -> u32 {
+        self.record_starts[self.passed_records]
+    }
+
+    /// How many whole records stand at the beginning that have the right number of fields.
+    fn num_rows(&self, plan: &CsvPlan) -> usize {
+        // Only quotes make a record too long.
+        let max_len = if self.has_quotes { plan.dialect.max_record_bytes } else { usize::MAX };
+        let nexts = self.field_starts().iter().skip(plan.num_fields).step_by(plan.num_fields);
+        let records = self.record_starts().windows(2).zip(nexts);
+        let is_row =
+            |(record, next): &(&[u32], &u32)| record[1] == **next && (record[1] - record[0]) as usize <= max_len;
+        records.take_while(is_row).count()
+    }
+
+    /// Is done with so many records and fields.
+    fn pass(&mut self, num_records: usize, num_fields: usize) {
+        self.passed_records += num_records;
+        self.passed_fields += num_fields;
+    }
+
+    /// Is done with what stands before the record that starts at `start`. Says whether there is one.
+    fn skip_to(&mut self, start: u32) -> bool {
+        let found = (self.record_starts().binary_search(&start), self.field_starts().binary_search(&start));
+        let (Ok(num_records), Ok(num_fields)) = found else { return false };
+        self.pass(num_records, num_fields);
+        true
+    }
+
+    /// Makes room.
+    fn forget_passed(&mut self) {
+        let start = self.start();
+        self.field_starts.drop_first(self.passed_fields);
+        self.record_starts.drain(..self.passed_records);
+        self.doubled.drain(..self.doubled.partition_point(|second| *second < start));
+        (self.passed_fields, self.passed_records) = (0, 0);
     }
 }
 
 impl Visitor for Window {
     #[inline(always)]
     fn visit(&mut self, found: Found) -> Result<(), Irregular> {
-        self.field_starts.push_bits(found.base as u32 + 1, found.structural);
-        self.num_record_ends += found.record_ends.count_ones() as usize;
-        push_bits(&mut self.doubled, found.base as u32, found.doubled);
+        let base = found.base as u32;
+        self.field_starts.push_bits(base + 1, found.structural);
+        push_bits(&mut self.record_starts, base + 1, found.record_ends);
+        push_bits(&mut self.doubled, base, found.doubled);
         Ok(())
     }
 }
 
 /// Adds `base + i` for each bit i that is set. There are few.
+#[inline(always)]
 fn push_bits(positions: &mut Vec<u32>, base: u32, mut bits: u64) {
     while bits != 0 {
         positions.push(base + bits.trailing_zeros());
@@ -266,7 +314,8 @@ impl Undoubled {
     /// The records between the first and the last of `field_starts`, with the quotes at `doubled` taken out.
     fn of<'a>(&'a mut self, text: &'a str, field_starts: &'a [u32], doubled: &[u32]) -> (&'a str, &'a [u32]) {
         let [first, .., last] = field_starts else { return (text, field_starts) };
-        let doubled = &doubled[..doubled.partition_point(|second| second < last)];
+        let place = |bound| doubled.partition_point(|second| second < bound);
+        let doubled = &doubled[place(first)..place(last)];
         if doubled.is_empty() {
             return (text, field_starts);
         }

@@ -11,7 +11,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 
 use super::OnFieldCount;
 use super::chunk::Chunk;
-use super::columnar::{BadValue, Columnar};
+use super::columnar::{BadValue, Columnar, Indexing};
 use super::messages::Lines;
 use super::plan::{CsvColumn, CsvPlan};
 use super::record::{BrokenQuotes, Scan, Span, text_of};
@@ -30,8 +30,8 @@ impl CsvPlan {
             ValueOptions { bytes_format: self.options.bytes_format, decimal_rounding: self.options.decimal_rounding };
         let builder = |column: &CsvColumn| ColumnBuilder::try_new(&column.field, values, rows);
         let columns = self.columns.iter().map(builder).collect::<Result<Vec<_>>>()?;
-        let (plan, columnar) = (self.clone(), Columnar::new());
-        Ok(CsvDecoder { plan, columns, columnar, fields: Vec::new(), num_rows: 0 })
+        let (plan, indexing) = (self.clone(), Indexing::detect());
+        Ok(CsvDecoder { plan, columns, indexing, fields: Vec::new(), num_rows: 0 })
     }
 }
 
@@ -40,7 +40,7 @@ impl CsvPlan {
 pub(crate) struct CsvDecoder {
     plan: CsvPlan,
     columns: Vec<ColumnBuilder>,
-    columnar: Columnar,
+    indexing: Indexing,
     fields: Vec<Span>,
     num_rows: usize,
 }
@@ -52,10 +52,11 @@ impl CsvDecoder {
         chunk: &Chunk<'_>,
         starts: &mut Vec<u64>,
     ) -> Result<Result<(), RecordFault>, BadValue> {
+        let mut columnar = Columnar::new(self.indexing, *chunk);
         let mut at = 0;
         loop {
             let num_starts = starts.len();
-            at = self.columnar.decode(&self.plan, &mut self.columns, chunk, at, starts)?;
+            at = columnar.decode(&self.plan, &mut self.columns, at, starts)?;
             self.num_rows += starts.len() - num_starts;
             if at == chunk.bytes.len() {
                 return Ok(Ok(()));
@@ -92,12 +93,12 @@ impl CsvDecoder {
         values: &[u8],
         ends: &[usize],
     ) -> Option<Result<(), (usize, RecordFault)>> {
-        let chunk = Chunk::new(&lines.bytes);
+        let mut columnar = Columnar::new(self.indexing, Chunk::new(&lines.bytes));
         let (mut starts, mut index) = (Vec::with_capacity(ends.len()), 0);
         loop {
             starts.clear();
             let at = lines.start(index);
-            let end = self.columnar.decode(&self.plan, &mut self.columns, &chunk, at, &mut starts).ok()?;
+            let end = columnar.decode(&self.plan, &mut self.columns, at, &mut starts).ok()?;
             if !lines.are_messages(index, &starts, end) {
                 return None;
             }
@@ -252,9 +253,9 @@ fn broken(data: &[u8], start: usize, next: usize, why: BrokenQuotes) -> RecordFa
 
 #[cfg(test)]
 impl CsvDecoder {
-    /// Decodes columns by another index.
-    pub(super) fn with_columnar(mut self, columnar: Columnar) -> Self {
-        self.columnar = columnar;
+    /// Indexes in another way.
+    pub(super) fn with_indexing(mut self, indexing: Indexing) -> Self {
+        self.indexing = indexing;
         self
     }
 

@@ -161,11 +161,34 @@ pub trait RecordDecoder: Debug + Send {
     /// What is wrong with it: also if it is empty, or holds more than one record.
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault>;
 
+    /// Decodes messages that stand one behind the other: each ends in `values` where `ends` says, and there the next
+    /// one starts. As [`Self::decode_message`] would have it, message by message.
+    ///
+    /// # Errors
+    /// The index of the first bad message, and what is wrong with it.
+    fn decode_messages(&mut self, values: &[u8], ends: &[usize]) -> Result<(), (usize, RecordFault)> {
+        decode_each_message(self, values, ends)
+    }
+
     /// Takes the rows out. The columns are those the decoder was made for.
     ///
     /// # Errors
     /// [`Error::Other`] if the columns don't make a batch, which is a bug.
     fn finish(&mut self) -> Result<RecordBatch>;
+}
+
+/// Decodes messages one by one.
+pub(crate) fn decode_each_message(
+    decoder: &mut (impl RecordDecoder + ?Sized),
+    values: &[u8],
+    ends: &[usize],
+) -> Result<(), (usize, RecordFault)> {
+    let mut start = 0;
+    for (index, end) in ends.iter().enumerate() {
+        decoder.decode_message(&values[start..*end]).map_err(|fault| (index, fault))?;
+        start = *end;
+    }
+    Ok(())
 }
 
 /// Cuts at line ends: for formats in which no record contains one.

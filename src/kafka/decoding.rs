@@ -106,18 +106,20 @@ impl Decoding {
         }
         let mut decoder = self.decoder.decoder(batch.num_rows())?;
         let (mut which, mut offsets) = (Vec::with_capacity(batch.num_rows()), Vec::with_capacity(batch.num_rows()));
-        let mut rows = Vec::with_capacity(batch.num_rows());
-        for (index, value) in batch.rows().take_while(|(index, _)| *index < end) {
-            if let Err(fault) = decoder.decode_message(value) {
-                let mut record = self.bad_record(batch, index, fault.message);
-                record.column = fault.column;
-                record.hint = fault.hint;
-                return Ok(Err(Bad { entry: index, record }));
-            }
+        let (mut rows, mut ends) = (Vec::with_capacity(batch.num_rows()), Vec::with_capacity(batch.num_rows()));
+        for (index, value_end) in batch.value_ends().take_while(|(index, _)| *index < end) {
             let entry = &batch.entries[index];
             which.push(advances.of_partition(entry.partition));
             offsets.push(entry.next - 1);
             rows.push(index);
+            ends.push(value_end);
+        }
+        if let Err((row, fault)) = decoder.decode_messages(batch.values(), &ends) {
+            let entry = rows.get(row).copied().unwrap_or(0);
+            let mut record = self.bad_record(batch, entry, fault.message);
+            record.column = fault.column;
+            record.hint = fault.hint;
+            return Ok(Err(Bad { entry, record }));
         }
         let own = self.own_columns(batch, &rows);
         let positions = RowPositions::mixed(which, offsets)?;

@@ -120,14 +120,15 @@ impl MicroBatch {
         self.num_rows
     }
 
-    /// The values of rows, with the index of each one's entry.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        let mut start = 0;
-        self.entries.iter().enumerate().filter_map(move |(index, entry)| {
-            let value = &self.values[start..entry.value_end];
-            start = entry.value_end;
-            (entry.kind == EntryKind::Row).then_some((index, value))
-        })
+    /// The values of all rows, one behind the other.
+    pub(super) fn values(&self) -> &[u8] {
+        &self.values
+    }
+
+    /// Where the values of rows end, with the index of each one's entry.
+    pub(super) fn value_ends(&self) -> impl Iterator<Item = (usize, usize)> {
+        let is_row = |(_, entry): &(usize, &Entry)| entry.kind == EntryKind::Row;
+        self.entries.iter().enumerate().filter(is_row).map(|(index, entry)| (index, entry.value_end))
     }
 
     /// How long it may still wait at `now`: zero if it is to be cut, `None` as long as it is empty.

@@ -1,39 +1,71 @@
 //! Cuts CSV at record ends.
 
-use memchr::{memchr2, memchr3, memrchr};
+use memchr::{memchr, memrchr};
 
+use super::index::{BLOCK_BYTES, Found, Index, Irregular, Kernel, Visitor};
 use super::record::{Dialect, Scan};
 use crate::format::RecordCutter;
 
 /// Finds how much of the data is whole records, quotes respected.
+///
+/// By the index as long as quotes are well-formed; a record of which it can't be sure is scanned by the reference.
 #[derive(Debug)]
 pub(crate) struct CsvCutter {
     dialect: Dialect,
+    kernel: Kernel,
 }
 
 impl CsvCutter {
     pub(crate) fn new(dialect: Dialect) -> Self {
-        Self { dialect }
+        Self { dialect, kernel: Kernel::detect() }
     }
 
-    /// Says whether no line end of `data` can be inside a field.
-    fn every_line_is_a_record(&self, data: &[u8]) -> bool {
-        match (self.dialect.quote, self.dialect.escape) {
-            (None, None) => true,
-            (Some(quote), Some(escape)) => memchr3(quote, escape, quote, data).is_none(),
-            (Some(byte), None) | (None, Some(byte)) => memchr2(byte, byte, data).is_none(),
+    /// Where the last record ends of those that are regular from `at` on; `at` if there is none.
+    fn regular_end(&self, data: &[u8], at: usize) -> usize {
+        let first_quote = self.dialect.quote.and_then(|quote| memchr(quote, &data[at..]));
+        // Up to the first quote every line is a record.
+        let lines = &data[..first_quote.map_or(data.len(), |len| at + len)];
+        let start = memrchr(b'\n', &lines[at..]).map_or(at, |len| at + len + 1);
+        if first_quote.is_none() {
+            return start;
         }
+        let mut last = LastEnd { end: start, max_record_bytes: self.dialect.max_record_bytes };
+        // Whether it came to the end or stopped before, `last` has the last record of which it was sure.
+        let _ = Index::new(self.kernel, &self.dialect, start).advance(data, usize::MAX, &mut last);
+        last.end
+    }
+}
+
+/// Where the last record ended so far.
+struct LastEnd {
+    end: usize,
+    max_record_bytes: usize,
+}
+
+impl Visitor for LastEnd {
+    #[inline(always)]
+    fn visit(&mut self, found: Found) -> Result<(), Irregular> {
+        let block_end = found.base + BLOCK_BYTES;
+        // Of a record that may be longer the reference knows whether its quotes close in time.
+        if block_end - self.end > self.max_record_bytes {
+            return Err(Irregular);
+        }
+        if found.record_ends != 0 {
+            self.end = block_end - found.record_ends.leading_zeros() as usize;
+        }
+        Ok(())
     }
 }
 
 impl RecordCutter for CsvCutter {
     fn cut(&mut self, data: &[u8]) -> usize {
-        if self.every_line_is_a_record(data) {
-            return memrchr(b'\n', data).map_or(0, |end| end + 1);
-        }
+        let is_indexable = self.dialect.is_indexable(data);
         let mut fields = Vec::new();
         let mut at = 0;
         while at < data.len() {
+            if is_indexable {
+                at = self.regular_end(data, at);
+            }
             fields.clear();
             match self.dialect.scan(data, at, false, &mut fields) {
                 Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
@@ -43,6 +75,15 @@ impl RecordCutter for CsvCutter {
             }
         }
         at
+    }
+}
+
+#[cfg(test)]
+impl CsvCutter {
+    /// Cuts by another index.
+    pub(super) fn with_kernel(mut self, kernel: Kernel) -> Self {
+        self.kernel = kernel;
+        self
     }
 }
 

@@ -1,48 +1,26 @@
-//! Decodes records field by field: the strict scalar reference.
+//! Decodes records: column by column where they are regular, else field by field by the strict scalar reference.
+//!
+//! The reference decides. A regular record is one of which both say the same; the first that isn't goes through the
+//! reference, which takes it or says what is wrong with it, and behind it the columns go on. A value that a column
+//! won't take is found and placed by the reference too.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 
-use super::record::{BrokenQuotes, Dialect, Scan, Span, text_of};
-use super::{CsvOptions, OnFieldCount};
+use super::OnFieldCount;
+use super::chunk::Chunk;
+use super::columnar::{BadValue, Columnar, Indexing};
+use super::messages::Lines;
+use super::plan::{CsvColumn, CsvPlan};
+use super::record::{BrokenQuotes, Scan, Span, text_of};
 use crate::error::{Error, Result, quoted};
 use crate::format::raw::invalid_utf8;
-use crate::format::{RecordDecoder, RecordFault, without_line_end};
+use crate::format::{RecordDecoder, RecordFault, decode_each_message, without_line_end};
 use crate::schema::{ColumnBuilder, ValueOptions};
 
-/// One wanted column: which field of a record, and the type it becomes.
-#[derive(Debug, Clone)]
-pub(crate) struct CsvColumn {
-    pub(crate) index: usize,
-    pub(crate) field: FieldRef,
-}
-
-/// What the decoders of one file have in common.
-#[derive(Debug, Clone)]
-pub(crate) struct CsvPlan {
-    dialect: Dialect,
-    options: CsvOptions,
-    columns: Arc<[CsvColumn]>,
-    /// Fields that a record should have.
-    num_fields: usize,
-    schema: SchemaRef,
-}
-
 impl CsvPlan {
-    pub(crate) fn new(options: &CsvOptions, columns: Vec<CsvColumn>, num_fields: usize) -> Self {
-        let fields: Vec<FieldRef> = columns.iter().map(|column| Arc::clone(&column.field)).collect();
-        Self {
-            dialect: options.dialect(),
-            options: options.clone(),
-            columns: columns.into(),
-            num_fields,
-            schema: Arc::new(Schema::new(fields)),
-        }
-    }
-
     /// Prepares a decoder for about `rows` rows.
     ///
     /// # Errors
@@ -52,7 +30,8 @@ impl CsvPlan {
             ValueOptions { bytes_format: self.options.bytes_format, decimal_rounding: self.options.decimal_rounding };
         let builder = |column: &CsvColumn| ColumnBuilder::try_new(&column.field, values, rows);
         let columns = self.columns.iter().map(builder).collect::<Result<Vec<_>>>()?;
-        Ok(CsvDecoder { plan: self.clone(), columns, fields: Vec::new(), num_rows: 0 })
+        let (plan, indexing) = (self.clone(), Indexing::detect());
+        Ok(CsvDecoder { plan, columns, indexing, fields: Vec::new(), num_rows: 0 })
     }
 }
 
@@ -61,14 +40,91 @@ impl CsvPlan {
 pub(crate) struct CsvDecoder {
     plan: CsvPlan,
     columns: Vec<ColumnBuilder>,
+    indexing: Indexing,
     fields: Vec<Span>,
     num_rows: usize,
 }
 
 impl CsvDecoder {
+    /// By columns as far as records are regular. Without a fault it is all decoded.
+    fn decode_by_column(
+        &mut self,
+        chunk: &Chunk<'_>,
+        starts: &mut Vec<u64>,
+    ) -> Result<Result<(), RecordFault>, BadValue> {
+        let mut columnar = Columnar::new(self.indexing, *chunk);
+        let mut at = 0;
+        loop {
+            let num_starts = starts.len();
+            at = columnar.decode(&self.plan, &mut self.columns, at, starts)?;
+            self.num_rows += starts.len() - num_starts;
+            if at == chunk.bytes.len() {
+                return Ok(Ok(()));
+            }
+            match self.record_at(chunk, at, starts) {
+                Ok(next) => at = next,
+                Err(fault) => return Ok(Err(fault)),
+            }
+        }
+    }
+
+    /// Record by record, from `at` on.
+    fn decode_by_record(&mut self, chunk: &Chunk<'_>, mut at: usize, starts: &mut Vec<u64>) -> Result<(), RecordFault> {
+        while at < chunk.bytes.len() {
+            at = self.record_at(chunk, at, starts)?;
+        }
+        Ok(())
+    }
+
+    /// Decodes what starts at `start`, notes where if it is a row, and returns where the next one starts.
+    fn record_at(&mut self, chunk: &Chunk<'_>, start: usize, starts: &mut Vec<u64>) -> Result<usize, RecordFault> {
+        let (next, is_row) = self.record(chunk, start)?;
+        if is_row {
+            starts.push(start as u64);
+        }
+        Ok(next)
+    }
+
+    /// Messages, by columns as far as they are regular. Without a fault all are decoded; `None` if one isn't
+    /// exactly one of the lines, or a value is bad.
+    fn messages_by_column(
+        &mut self,
+        lines: &Lines,
+        values: &[u8],
+        ends: &[usize],
+    ) -> Option<Result<(), (usize, RecordFault)>> {
+        let mut columnar = Columnar::new(self.indexing, Chunk::new(&lines.bytes));
+        let (mut starts, mut index) = (Vec::with_capacity(ends.len()), 0);
+        loop {
+            starts.clear();
+            let at = lines.start(index);
+            let end = columnar.decode(&self.plan, &mut self.columns, at, &mut starts).ok()?;
+            if !lines.are_messages(index, &starts, end) {
+                return None;
+            }
+            self.num_rows += starts.len();
+            index += starts.len();
+            let Some(message_end) = ends.get(index) else { return Some(Ok(())) };
+            let message_start = if index == 0 { 0 } else { ends[index - 1] };
+            if let Err(fault) = self.decode_message(&values[message_start..*message_end]) {
+                return Some(Err((index, fault)));
+            }
+            index += 1;
+        }
+    }
+
+    /// Forgets all rows.
+    fn discard(&mut self) {
+        for column in &mut self.columns {
+            column.finish();
+        }
+        self.num_rows = 0;
+    }
+
     /// Scans what starts at `start` and adds the row, if it is one. Returns where the next one starts, and
-    /// whether a row was added. `text` is the part of `data` that is UTF-8.
-    fn record(&mut self, data: &[u8], text: &str, start: usize) -> Result<(usize, bool), RecordFault> {
+    /// whether a row was added.
+    fn record(&mut self, chunk: &Chunk<'_>, start: usize) -> Result<(usize, bool), RecordFault> {
+        let Chunk { bytes: data, text } = *chunk;
         self.fields.clear();
         let next = match self.plan.dialect.scan(data, start, true, &mut self.fields) {
             Scan::Record { next } => next,
@@ -82,16 +138,19 @@ impl CsvDecoder {
             // Whole records only: an unfinished one at the end is a record.
             Scan::Incomplete => return Err(RecordFault::new(start, "the record isn't whole")),
         };
-        if next > text.len()
-            && let Err(e) = std::str::from_utf8(&data[start..next])
-        {
-            return Err(invalid_utf8(start, &data[start..next], &e));
+        if next <= text.len() {
+            self.row(text, 0, start)?;
+        } else {
+            // A comment may hold bytes that aren't text, and records behind it may be good.
+            let record = &data[start..next];
+            let record = std::str::from_utf8(record).map_err(|e| invalid_utf8(start, record, &e))?;
+            self.row(record, start, start)?;
         }
-        self.row(text, start)?;
         Ok((next, true))
     }
 
-    fn row(&mut self, text: &str, start: usize) -> Result<(), RecordFault> {
+    /// Adds the record that starts at `start`; `text` begins at `text_start`.
+    fn row(&mut self, text: &str, text_start: usize, start: usize) -> Result<(), RecordFault> {
         let CsvPlan { dialect, options, columns, num_fields, .. } = &self.plan;
         let found = self.fields.len();
         let wrong_count = (found < *num_fields && options.missing_fields == OnFieldCount::Fail)
@@ -108,7 +167,8 @@ impl CsvDecoder {
             let outcome = match self.fields.get(*index) {
                 None => column.push_null().map_err(|fault| (fault, Cow::Borrowed(""))),
                 Some(span) => {
-                    let value = text_of(dialect, text, span);
+                    let span = Span { start: span.start - text_start, end: span.end - text_start, ..*span };
+                    let value = text_of(dialect, text, &span);
                     let is_null = (value.is_empty() && !column.is_text())
                         || (!span.quoted && options.null_literal.as_deref() == Some(&*value));
                     let outcome = if is_null { column.push_null() } else { column.push(&value) };
@@ -127,16 +187,22 @@ impl CsvDecoder {
 
 impl RecordDecoder for CsvDecoder {
     fn decode(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault> {
-        let text = valid_prefix(chunk);
-        let mut at = 0;
-        while at < chunk.len() {
-            let (next, is_row) = self.record(chunk, text, at)?;
-            if is_row {
-                starts.push(at as u64);
-            }
-            at = next;
+        let chunk = Chunk::new(chunk);
+        let is_fresh = self.num_rows == 0;
+        if !is_fresh || !Columnar::can_decode(&self.plan, chunk.bytes) {
+            return self.decode_by_record(&chunk, 0, starts);
         }
-        Ok(())
+        let num_starts = starts.len();
+        let BadValue { start } = match self.decode_by_column(&chunk, starts) {
+            Ok(outcome) => return outcome,
+            Err(bad_value) => bad_value,
+        };
+        // Everything before was good, so the reference need not look at it again to find the same fault.
+        self.decode_by_record(&chunk, start, starts)?;
+        debug_assert!(false, "a column refused what the reference takes");
+        self.discard();
+        starts.truncate(num_starts);
+        self.decode_by_record(&chunk, 0, starts)
     }
 
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
@@ -144,12 +210,24 @@ impl RecordDecoder for CsvDecoder {
         if record.is_empty() {
             return Err(RecordFault::new(0, "an empty message is no record"));
         }
-        let text = valid_prefix(record);
-        match self.record(record, text, 0)? {
+        match self.record(&Chunk::new(record), 0)? {
             (next, true) if next == record.len() && !record.ends_with(b"\n") => Ok(()),
             (_, true) => Err(RecordFault::new(0, "the message holds several lines: one message is one record")),
             (_, false) => Err(RecordFault::new(0, "the message holds no record")),
         }
+    }
+
+    fn decode_messages(&mut self, values: &[u8], ends: &[usize]) -> Result<(), (usize, RecordFault)> {
+        if self.num_rows == 0
+            && let Some(lines) = Lines::join(values, ends)
+            && Columnar::can_decode(&self.plan, &lines.bytes)
+        {
+            match self.messages_by_column(&lines, values, ends) {
+                Some(outcome) => return outcome,
+                None => self.discard(),
+            }
+        }
+        decode_each_message(self, values, ends)
     }
 
     fn finish(&mut self) -> Result<RecordBatch> {
@@ -157,13 +235,6 @@ impl RecordDecoder for CsvDecoder {
         let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.num_rows)));
         RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), arrays, &options)
             .map_err(|e| Error::Other { context: "csv records".into(), source: e.into() })
-    }
-}
-
-fn valid_prefix(data: &[u8]) -> &str {
-    match std::str::from_utf8(data) {
-        Ok(text) => text,
-        Err(e) => std::str::from_utf8(&data[..e.valid_up_to()]).unwrap_or_default(),
     }
 }
 
@@ -181,7 +252,22 @@ fn broken(data: &[u8], start: usize, next: usize, why: BrokenQuotes) -> RecordFa
 }
 
 #[cfg(test)]
+impl CsvDecoder {
+    /// Indexes in another way.
+    pub(super) fn with_indexing(mut self, indexing: Indexing) -> Self {
+        self.indexing = indexing;
+        self
+    }
+
+    /// Decodes by the reference alone.
+    pub(super) fn decode_by_reference(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault> {
+        self.decode_by_record(&Chunk::new(chunk), 0, starts)
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use super::super::CsvOptions;
     use arrow::util::pretty::pretty_format_batches;
 
     use super::*;
@@ -289,6 +375,18 @@ mod tests {
         assert_eq!((fault.start, fault.message.as_str()), (4, "invalid UTF-8: byte 0xff at byte 0 of the record"));
     }
 
+    // It panicked: the record behind was looked up in the text before.
+    #[test]
+    fn a_comment_may_hold_what_is_not_text() {
+        let options = CsvOptions { comment: Some(b'#'), ..CsvOptions::default() };
+        let mut decoder = plan("i INT, s STRING", &options).decoder(1).unwrap();
+        let mut starts = Vec::new();
+        assert_eq!(decoder.decode(b"1,a\n#\xff\n2,b\n", &mut starts), Ok(()));
+        assert_eq!((starts, decoder.finish().unwrap().num_rows()), (vec![0, 7], 2));
+        let fault = decoder.decode(b"1,a\n#\xff\n2,\xff\n", &mut Vec::new()).unwrap_err();
+        assert_eq!((fault.start, fault.message.as_str()), (7, "invalid UTF-8: byte 0xff at byte 2 of the record"));
+    }
+
     #[test]
     fn a_message_is_one_record() {
         let plan = plan("i INT, s STRING", &CsvOptions::default());
@@ -300,6 +398,24 @@ mod tests {
             assert!(message(bad).is_err(), "{bad:?}");
         }
         assert_eq!(message(b"1,a\n2,b"), Err("the message holds several lines: one message is one record".into()));
+    }
+
+    #[test]
+    fn messages_end_where_they_end_whatever_their_lines_add_up_to() {
+        let decode = |messages: &[&str]| {
+            let ends: Vec<usize> =
+                (1..=messages.len()).map(|count| messages[..count].iter().map(|message| message.len()).sum()).collect();
+            let mut decoder = plan("s STRING", &CsvOptions::default()).decoder(8).unwrap();
+            let outcome = decoder.decode_messages(messages.concat().as_bytes(), &ends);
+            outcome.map(|()| decoder.finish().unwrap().num_rows()).map_err(|(index, fault)| (index, fault.message))
+        };
+        assert_eq!(decode(&["a", "\"b\nc\"\n", "6\" nail", "d\r\n", "e\r"]), Ok(5));
+        assert_eq!(decode(&[]), Ok(0));
+        let several = "the message holds several lines: one message is one record";
+        // As lines of one chunk these would be three records, too.
+        assert_eq!(decode(&["a\nb", "\"c", "d\""]), Err((0, several.to_owned())));
+        assert_eq!(decode(&["a", "b", "c\n\n"]), Err((2, several.to_owned())));
+        assert_eq!(decode(&["a", ""]), Err((1, "an empty message is no record".to_owned())));
     }
 
     #[test]

@@ -3,16 +3,23 @@
 //! What a record is, is a function of the bytes alone (`record`); cutting a file into pieces (`cutter`) and
 //! decoding a piece (`decoder`) both ask the same function, so they can't disagree.
 
+#[cfg(test)]
+mod agreement;
+mod chunk;
+mod columnar;
 mod cutter;
 mod decoder;
+mod index;
 mod infer;
+mod messages;
+mod plan;
 mod record;
 
 use std::collections::BTreeMap;
 
 pub(crate) use cutter::CsvCutter;
-pub(crate) use decoder::{CsvColumn, CsvPlan};
 pub(crate) use infer::{has_header, infer_schema};
+pub(crate) use plan::{CsvColumn, CsvPlan};
 pub(crate) use record::{Dialect, first_record};
 
 use crate::error::{Error, Result};

@@ -1,0 +1,235 @@
+//! Whatever the bytes and the options: columns over the index and the scalar reference say the same.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::columnar::Indexing;
+use super::decoder::CsvDecoder;
+use super::index::Kernel;
+use super::plan::{CsvColumn, CsvPlan};
+use super::record::{Dialect, Scan};
+use super::{CsvCutter, CsvOptions, OnFieldCount};
+use crate::format::{RecordCutter, RecordDecoder, RecordFault, decode_each_message};
+use crate::schema::parse_schema;
+
+/// What a decoder makes of a chunk: rows or a fault, and where rows start.
+type Decoded = (Result<RecordBatch, RecordFault>, Vec<u64>);
+
+fn decode(mut decoder: CsvDecoder, chunk: &[u8]) -> Decoded {
+    let mut starts = vec![7];
+    let outcome = decoder.decode(chunk, &mut starts);
+    (outcome.map(|()| decoder.finish().unwrap()), starts)
+}
+
+fn decode_by_record(mut decoder: CsvDecoder, chunk: &[u8]) -> Decoded {
+    let mut starts = vec![7];
+    let outcome = decoder.decode_by_reference(chunk, &mut starts);
+    (outcome.map(|()| decoder.finish().unwrap()), starts)
+}
+
+fn decode_messages(
+    mut decoder: CsvDecoder,
+    values: &[u8],
+    ends: &[usize],
+) -> Result<RecordBatch, (usize, RecordFault)> {
+    decoder.decode_messages(values, ends).map(|()| decoder.finish().unwrap())
+}
+
+fn decode_messages_by_record(
+    mut decoder: CsvDecoder,
+    values: &[u8],
+    ends: &[usize],
+) -> Result<RecordBatch, (usize, RecordFault)> {
+    decode_each_message(&mut decoder, values, ends).map(|()| decoder.finish().unwrap())
+}
+
+/// Cuts by the reference alone.
+fn cut_by_record(dialect: &Dialect, data: &[u8]) -> usize {
+    let mut at = 0;
+    while at < data.len() {
+        match dialect.scan(data, at, false, &mut Vec::new()) {
+            Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
+                at = next
+            }
+            Scan::Incomplete => break,
+        }
+    }
+    at
+}
+
+fn kernels() -> impl Strategy<Value = Kernel> {
+    select(vec![Kernel::Swar, Kernel::detect()])
+}
+
+fn options() -> impl Strategy<Value = CsvOptions> {
+    let lenient = || prop_oneof![4 => Just(OnFieldCount::Fail), 1 => Just(OnFieldCount::Lenient)];
+    let bytes = (
+        select(vec![None, Some(b','), Some(b';')]),
+        select(vec![Some(b'"'), Some(b'"'), Some(b'\''), None]),
+        prop_oneof![8 => Just(None), 1 => Just(Some(b'\\'))],
+        prop_oneof![8 => Just(None), 1 => Just(Some(b'#'))],
+    );
+    let nulls = prop_oneof![2 => Just(None), 1 => Just(Some("-".to_owned())), 1 => Just(Some("\"".to_owned()))];
+    (bytes, nulls, lenient(), lenient(), select(vec![1usize, 3, 8, 70, 150, 1 << 20])).prop_map(
+        |((delimiter, quote, escape, comment), null_literal, missing_fields, extra_fields, max_record_bytes)| {
+            CsvOptions {
+                delimiter,
+                quote,
+                escape,
+                comment,
+                null_literal,
+                missing_fields,
+                extra_fields,
+                max_record_bytes,
+                ..CsvOptions::default()
+            }
+        },
+    )
+}
+
+/// A schema, which field each of its columns is, and how many fields there are.
+type Shape = (&'static str, Vec<usize>, usize);
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    select(vec![
+        ("i INT, s STRING", vec![0, 1], 2),
+        ("s STRING, t STRING", vec![0, 1], 2),
+        ("s STRING", vec![0], 1),
+        ("i INT", vec![0], 1),
+        ("s STRING, t STRING NOT NULL, u STRING", vec![2, 1, 0], 3),
+        ("s STRING, d DOUBLE, i INT", vec![2, 1, 0], 3),
+        ("i INT NOT NULL, j INT", vec![0, 2], 3),
+        ("t STRING", vec![1], 3),
+        ("i BIGINT, s STRING", vec![0, 0], 1),
+        ("s STRING, i INT", vec![0, 5], 2),
+        ("n DECIMAL(5, 1), s STRING", vec![4, 0], 5),
+    ])
+}
+
+fn plan((schema, indexes, num_fields): &Shape, options: &CsvOptions) -> CsvPlan {
+    let schema = parse_schema(schema).unwrap();
+    let column = |(index, field)| CsvColumn { index, field: Arc::clone(field) };
+    CsvPlan::new(options, indexes.iter().copied().zip(schema.fields()).map(column).collect(), *num_fields)
+}
+
+/// Pieces of CSV that don't go together.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        6 => select(vec![",", ",", "\n", "\"", "\"\"", "\r\n", "\r", ";", "'", "\\", "#", "-", "\n\n"]),
+        4 => select(vec!["1", "22", "a", "é", " ", "6\" nail", "\"q\"", "\"a,b\"", "\"x\ny\"", "\"\"\"\"", "\"1\"", "-,-"]),
+        1 => select(vec!["0000000000000000000000000000000000000000000000000000000000000007", "2024-02-29", "1.5"]),
+    ];
+    let bad = select(vec![b"\xff".to_vec(), b"\xc3".to_vec(), b"\xe2\x82".to_vec()]);
+    let piece = prop_oneof![60 => piece.prop_map(|text| text.as_bytes().to_vec()), 1 => bad];
+    prop::collection::vec(piece, 0..80).prop_map(|pieces| pieces.concat())
+}
+
+/// Records of so many fields as they should be, with a few bytes changed.
+fn almost_regular(num_fields: usize) -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![4 => "[0-9]{0,4}", 1 => "\"[0-9]{0,3}\"", 1 => Just("-".to_owned())];
+    let text = prop_oneof![
+        4 => "[a-zé\r-]{0,12}",
+        3 => "\"([a-z,\n1]|\"\"|\r){0,40}\"",
+        1 => "[a-z]{60,70}",
+        1 => Just("6\" nail".to_owned()),
+    ];
+    let field = prop_oneof![1 => number.clone(), 1 => text];
+    let line_end = prop_oneof![12 => Just("\n"), 4 => Just("\r\n"), 1 => Just("\n\n"), 1 => Just("\n\r\n")];
+    let record = |field: BoxedStrategy<String>| {
+        (prop::collection::vec(field, num_fields), line_end).prop_map(|(fields, end)| fields.join(",") + end)
+    };
+    let records = prop_oneof![
+        prop::collection::vec(record.clone()(number.boxed()), 0..30),
+        prop::collection::vec(record(field.boxed()), 0..30),
+    ];
+    let change = (any::<prop::sample::Index>(), select(b"\"\",\n\r1a;\xff".to_vec()));
+    let changes = prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(change, 0..3)];
+    (records, changes, any::<bool>()).prop_map(|(records, changes, has_last_end)| {
+        let mut table = records.concat().into_bytes();
+        for (at, byte) in changes {
+            if !table.is_empty() {
+                let at = at.index(table.len());
+                table[at] = byte;
+            }
+        }
+        if !has_last_end {
+            table.pop();
+        }
+        table
+    })
+}
+
+fn chunks(num_fields: usize) -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![1 => hostile(), 3 => almost_regular(num_fields)]
+}
+
+/// A shape, and a chunk that may have it.
+fn cases() -> impl Strategy<Value = (Shape, Vec<u8>)> {
+    shapes().prop_flat_map(|shape| {
+        let num_fields = prop_oneof![5 => Just(shape.2), 1 => 1usize..5];
+        (Just(shape), num_fields.prop_flat_map(chunks))
+    })
+}
+
+#[test]
+fn what_follows_a_record_for_the_reference_is_decoded_as_by_the_reference() {
+    let plan = plan(&("s STRING", vec![0], 1), &CsvOptions::default());
+    for chunk in ["", "\r", "6\"", "6\"\n", "a\n6\"\n\"b\n\"\n6\"\n\nc", "\"a\"\r\n\"b\"", "\"a\"\r"] {
+        let chunk = chunk.as_bytes();
+        let expected = decode_by_record(plan.decoder(0).unwrap(), chunk);
+        assert_eq!(decode(plan.decoder(0).unwrap(), chunk), expected, "{chunk:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn chunks_decode_as_by_the_reference(
+        (shape, chunk) in cases(),
+        options in options(),
+        kernel in kernels(),
+        window_bytes in select(vec![64usize, 128, 1 << 15]),
+    ) {
+        let plan = plan(&shape, &options);
+        let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes });
+        prop_assert_eq!(decode(by_column, &chunk), decode_by_record(plan.decoder(0).unwrap(), &chunk));
+    }
+
+    #[test]
+    fn messages_decode_as_one_by_one(
+        messages in prop::collection::vec(
+            prop_oneof![
+                3 => "[0-9]{0,3},[a-z]{0,9}\r?\n?".prop_map(String::into_bytes),
+                2 => "(\"[0-9,\n]{0,9}\"|[0-9]{0,3}),\"(a|\"\"|\n){0,9}\"\r?\n?".prop_map(String::into_bytes),
+                1 => hostile().prop_map(|mut message| { message.truncate(20); message }),
+            ],
+            0..12,
+        ),
+        shape in shapes(),
+        options in options(),
+        kernel in kernels(),
+    ) {
+        let plan = plan(&shape, &options);
+        let ends: Vec<usize> =
+            messages.iter().scan(0, |end, message| { *end += message.len(); Some(*end) }).collect();
+        let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes: 64 });
+        let values = messages.concat();
+        prop_assert_eq!(
+            decode_messages(by_column, &values, &ends),
+            decode_messages_by_record(plan.decoder(0).unwrap(), &values, &ends)
+        );
+    }
+
+    #[test]
+    fn every_prefix_is_cut_as_by_the_reference(data in (1usize..4).prop_flat_map(chunks), options in options(), kernel in kernels()) {
+        let dialect = options.dialect();
+        let mut cutter = CsvCutter::new(dialect.clone()).with_kernel(kernel);
+        for len in 0..=data.len() {
+            prop_assert_eq!(cutter.cut(&data[..len]), cut_by_record(&dialect, &data[..len]), "of {} bytes", len);
+        }
+    }
+}

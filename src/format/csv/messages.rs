@@ -1,0 +1,45 @@
+//! Messages as the lines of one chunk, so that they can be decoded column by column.
+
+use crate::format::without_line_end;
+
+/// Messages, each without its line end and with a line feed behind it.
+#[derive(Debug)]
+pub(super) struct Lines {
+    pub(super) bytes: Vec<u8>,
+    /// Where each message starts, and at last where all end.
+    starts: Vec<u64>,
+}
+
+impl Lines {
+    /// Joins messages that end in `values` where `ends` says. `None` if one can't be a line: an empty one would be
+    /// passed over, and a CR at its end would be taken for a part of the line end.
+    pub(super) fn join(values: &[u8], ends: &[usize]) -> Option<Self> {
+        let mut bytes = Vec::with_capacity(values.len() + ends.len());
+        let mut starts = Vec::with_capacity(ends.len() + 1);
+        starts.push(0);
+        let mut start = 0;
+        for end in ends {
+            let message = without_line_end(&values[start..*end]);
+            if matches!(message, [] | [.., b'\r']) {
+                return None;
+            }
+            bytes.extend_from_slice(message);
+            bytes.push(b'\n');
+            starts.push(bytes.len() as u64);
+            start = *end;
+        }
+        Some(Self { bytes, starts })
+    }
+
+    /// Where message `index` starts; where all end if there are only so many.
+    pub(super) fn start(&self, index: usize) -> usize {
+        self.starts[index] as usize
+    }
+
+    /// Says whether records that start at `starts`, the last of which ends at `end`, are just the messages from
+    /// `first` on: one may hold several lines, or end inside quotes.
+    pub(super) fn are_messages(&self, first: usize, starts: &[u64], end: usize) -> bool {
+        let rest = &self.starts[first..];
+        rest.starts_with(starts) && rest.get(starts.len()) == Some(&(end as u64))
+    }
+}

@@ -62,9 +62,12 @@ impl RecordCutter for CsvCutter {
         let is_indexable = self.dialect.is_indexable(data);
         let mut fields = Vec::new();
         let mut at = 0;
-        while at < data.len() {
+        loop {
             if is_indexable {
                 at = self.regular_end(data, at);
+            }
+            if at == data.len() {
+                break;
             }
             fields.clear();
             match self.dialect.scan(data, at, false, &mut fields) {

@@ -15,8 +15,9 @@
 //! one that closes stands before a delimiter, a record's end or a quote. At the first violation it stops. The records
 //! that it saw end before are exactly those of the reference (`record`): a quote elsewhere would have stopped it.
 //!
-//! Escapes and comments break this; whoever makes an index has seen that the data has none
-//! ([`Dialect::is_indexable`]).
+//! Two things it doesn't know, and leaves to those who make one: escapes and comments, which the data must not have
+//! ([`Dialect::is_indexable`]); and that a quote has to close in time, so a record with quotes that is longer than
+//! `max_record_bytes` has to be shown to the reference.
 //!
 //! The masks are made by AVX2 where the processor has it (`x86`), and everywhere by plain 64-bit arithmetic
 //! (`swar`); tests hold the two against each other and against single bytes.

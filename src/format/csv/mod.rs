@@ -1,7 +1,14 @@
 //! Text with separators: [RFC 4180](https://www.rfc-editor.org/rfc/rfc4180), and what files do in spite of it.
 //!
-//! What a record is, is a function of the bytes alone (`record`); cutting a file into pieces (`cutter`) and
-//! decoding a piece (`decoder`) both ask the same function, so they can't disagree.
+//! What a record is, is a function of the bytes alone: `record` is its strict scalar reference. Cutting a file into
+//! pieces (`cutter`) and decoding a piece (`decoder`) both go by a fast `index` as long as records are regular, and by
+//! the reference where they aren't. The index only knows records of which the reference says the same, so the two
+//! can't disagree.
+//!
+//! ```text
+//! bytes ──index──▶ field starts ──columnar──▶ columns
+//!   └──record──▶ the fields of one record ──▶ a row, or the fault
+//! ```
 
 #[cfg(test)]
 mod agreement;

@@ -24,8 +24,6 @@ mod int;
 #[cfg(test)]
 mod oracle;
 mod time;
-#[cfg(test)]
-mod timing;
 mod word;
 
 use arrow::datatypes::Field;

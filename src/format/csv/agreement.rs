@@ -284,4 +284,39 @@ proptest! {
         }
         prop_assert_eq!(batch.num_rows(), row);
     }
+
+    /// A bad line of a file changes no good one, also if its quotes are broken: only quotes that are well-formed reach
+    /// over line ends, and here none is left open.
+    #[test]
+    fn a_good_line_comes_out_the_same_beside_any_bad_ones(
+        lines in prop::collection::vec(
+            prop_oneof![
+                3 => "[0-9]{1,3},[a-z]{0,9}".prop_map(|good| (true, good.into_bytes())),
+                1 => "[0-9]{1,3},\"([a-z,]|\"\"){0,9}\"".prop_map(|good| (true, good.into_bytes())),
+                2 => "[a-z,]{0,20}".prop_map(|bad| (false, format!("x{bad}").into_bytes())),
+                1 => "[a-z][a-z\"]{0,9}(,[a-z][a-z\"]{0,9}){0,3}".prop_map(|bad| (false, bad.into_bytes())),
+                1 => "\"[a-z,]{0,9}\"[a-z]{1,3}[,a-z]{0,9}".prop_map(|bad| (false, bad.into_bytes())),
+                1 => prop::collection::vec(0x80u8.., 1..12).prop_map(|bad| (false, bad)),
+            ],
+            1..40,
+        ),
+        line_end in select(vec!["\n", "\r\n"]),
+        window_bytes in select(vec![64usize, 1 << 15]),
+    ) {
+        let plan = plan(&("i INT, s STRING", vec![0, 1], 2), &CsvOptions::default());
+        let decoder = || plan.decoder(0).unwrap().with_indexing(Indexing { kernel: Kernel::detect(), window_bytes });
+        let chunk: Vec<u8> = lines.iter().flat_map(|(_, line)| [line, line_end.as_bytes()].concat()).collect();
+        let (batch, starts, faults, end) = decode(decoder(), &chunk, usize::MAX);
+        prop_assert_eq!(end, chunk.len());
+        prop_assert_eq!(faults.len(), lines.iter().filter(|(is_good, _)| !is_good).count());
+        let (mut at, mut row) = (0, 0);
+        for (is_good, line) in &lines {
+            if *is_good {
+                prop_assert_eq!(starts[row + 1], at as u64, "the first start stands for what was there before");
+                prop_assert_eq!(batch.slice(row, 1), decode(decoder(), line, 1).0);
+                row += 1;
+            }
+            at += line.len() + line_end.len();
+        }
+    }
 }

@@ -7,6 +7,8 @@
 //!
 //! Parquet needs no cutting: its row groups, or parts of them, are fetched and decoded side by side.
 
+#[cfg(feature = "csv")]
+mod charset;
 mod discover;
 mod fetch;
 #[cfg(feature = "parquet")]
@@ -27,7 +29,8 @@ use tracing::warn;
 
 use self::discover::{FileMeta, Location};
 pub use self::plan::Compression;
-use self::plan::Plan;
+use self::fetch::ListedFile;
+use self::plan::{Coding, Plan};
 use crate::checkpoint::{SourceState, SplitList, Splits};
 use crate::error::{Error, Result};
 #[cfg(feature = "csv")]
@@ -292,6 +295,11 @@ impl FileSource {
     }
 
     /// Warns once of columns that some file lacks.
+    /// How a file's text became what is stored.
+    fn coding_of(&self, file: &ListedFile) -> Coding {
+        Coding::of_file(self.compression, self.format, &self.options, file)
+    }
+
     fn warn_of_missing(&self, place: &str, missing: &[String]) {
         let new = self.newly_warned(missing.iter().map(String::as_str));
         if !new.is_empty() {

@@ -67,7 +67,7 @@ fn kernels() -> impl Strategy<Value = Kernel> {
 fn options() -> impl Strategy<Value = CsvOptions> {
     let lenient = || prop_oneof![4 => Just(OnFieldCount::Fail), 1 => Just(OnFieldCount::Lenient)];
     let bytes = (
-        select(vec![None, Some(b','), Some(b';')]),
+        select(vec![None, Some(','), Some(';'), Some('é')]),
         select(vec![Some(b'"'), Some(b'"'), Some(b'\''), None]),
         prop_oneof![8 => Just(None), 1 => Just(Some(b'\\'))],
         prop_oneof![8 => Just(None), 1 => Just(Some(b'#'))],

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 
-use super::OnFieldCount;
+use super::{OnFieldCount, Undecodable};
 use super::chunk::Chunk;
 use super::columnar::{BadValue, Columnar, Indexing};
 use super::messages::Lines;
@@ -26,8 +26,11 @@ impl CsvPlan {
     /// # Errors
     /// [`Error::Schema`] for a type that text can't become.
     pub(crate) fn decoder(&self, rows: usize) -> Result<CsvDecoder> {
-        let values =
-            ValueOptions { bytes_format: self.options.bytes_format, decimal_rounding: self.options.decimal_rounding };
+        let values = ValueOptions {
+            bytes_format: self.options.bytes_format,
+            decimal_rounding: self.options.decimal_rounding,
+            timestamp_format: self.options.timestamp_format.as_ref(),
+        };
         let builder = |column: &CsvColumn| ColumnBuilder::try_new(&column.field, values, rows);
         let columns = self.columns.iter().map(builder).collect::<Result<Vec<_>>>()?;
         let (plan, indexing) = (self.clone(), Indexing::detect());
@@ -110,6 +113,19 @@ impl CsvDecoder {
                 return Some(Err((index, fault)));
             }
             index += 1;
+        }
+    }
+
+    /// Decodes a message that is UTF-8.
+    fn text_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
+        let record = without_line_end(message);
+        if record.is_empty() {
+            return Err(RecordFault::new(0, "an empty message is no record"));
+        }
+        match self.record(&Chunk::new(record), 0)? {
+            (next, true) if next == record.len() && !record.ends_with(b"\n") => Ok(()),
+            (_, true) => Err(RecordFault::new(0, "the message holds several lines: one message is one record")),
+            (_, false) => Err(RecordFault::new(0, "the message holds no record")),
         }
     }
 
@@ -206,19 +222,22 @@ impl RecordDecoder for CsvDecoder {
     }
 
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
-        let record = without_line_end(message);
-        if record.is_empty() {
-            return Err(RecordFault::new(0, "an empty message is no record"));
+        let charset = self.plan.options.charset;
+        if charset.is_utf8() {
+            return self.text_message(message);
         }
-        match self.record(&Chunk::new(record), 0)? {
-            (next, true) if next == record.len() && !record.ends_with(b"\n") => Ok(()),
-            (_, true) => Err(RecordFault::new(0, "the message holds several lines: one message is one record")),
-            (_, false) => Err(RecordFault::new(0, "the message holds no record")),
-        }
+        let mut text = String::new();
+        charset.decode(message, &mut text).map_err(|Undecodable { at, .. }| {
+            let byte = usize::try_from(at).ok().and_then(|at| message.get(at)).copied().unwrap_or_default();
+            RecordFault::new(0, format!("not {charset}: byte 0x{byte:02x} at byte {at} of the message"))
+        })?;
+        self.text_message(text.as_bytes())
     }
 
     fn decode_messages(&mut self, values: &[u8], ends: &[usize]) -> Result<(), (usize, RecordFault)> {
+        // What isn't UTF-8 is decoded message by message.
         if self.num_rows == 0
+            && self.plan.options.charset.is_utf8()
             && let Some(lines) = Lines::join(values, ends)
             && Columnar::can_decode(&self.plan, &lines.bytes)
         {

@@ -135,7 +135,9 @@ impl<R: Read> Read for CharsetRead<R> {
             decoding.fault = piece.fault;
         }
         match decoding.fault {
-            Some(fault) if self.output.filled().is_empty() => Err(undecodable(&self.url, self.charset, decoding.mark_len, fault)),
+            Some(fault) if self.output.filled().is_empty() => {
+                Err(undecodable(&self.url, self.charset, decoding.mark_len, fault))
+            }
             _ => Ok(self.output.take(out)),
         }
     }

@@ -145,10 +145,7 @@ pub(crate) fn text_of<'a>(
     Ok(decompressed)
 }
 
-fn decompressed<'a>(
-    compression: Compression,
-    stored: impl Read + Send + 'a,
-) -> io::Result<Box<dyn Read + Send + 'a>> {
+fn decompressed<'a>(compression: Compression, stored: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
     Ok(match compression {
         Compression::None => Box::new(stored),
         Compression::Gzip => Box::new(MultiGzDecoder::new(stored)),
@@ -178,16 +175,24 @@ pub(crate) fn read_error(url: &str, compression: Compression, error: io::Error) 
 
 /// Reads into `buffer` until it is full or the data ends; returns how much came.
 pub(crate) fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    match fill_up_to_fault(reader, buffer) {
+        (filled, None) => Ok(filled),
+        (_, Some(fault)) => Err(fault),
+    }
+}
+
+/// Reads into `buffer` until it is full or the data ends; returns how much came, and what ended it too early.
+pub(crate) fn fill_up_to_fault(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut filled = 0;
     while filled < buffer.len() {
         match reader.read(&mut buffer[filled..]) {
             Ok(0) => break,
             Ok(len) => filled += len,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+            Err(e) => return (filled, Some(e)),
         }
     }
-    Ok(filled)
+    (filled, None)
 }
 
 /// The line, from 1, in which the byte at `position` of the file's text lies.

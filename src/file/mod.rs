@@ -28,8 +28,8 @@ use serde_json::Value;
 use tracing::warn;
 
 use self::discover::{FileMeta, Location};
-pub use self::plan::Compression;
 use self::fetch::ListedFile;
+pub use self::plan::Compression;
 use self::plan::{Coding, Plan};
 use crate::checkpoint::{SourceState, SplitList, Splits};
 use crate::error::{Error, Result};

@@ -15,11 +15,11 @@ use super::plan::{self, Coding, Compression};
 use super::text::{bom_bytes, check_encoding};
 use super::{FileSource, FileSourceBuilder};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
-use crate::format::{Format, TextOptions};
 #[cfg(feature = "csv")]
 use crate::format::csv::{Header, first_record, has_header, infer_schema};
 #[cfg(feature = "csv")]
 use crate::format::without_compression;
+use crate::format::{Format, TextOptions};
 
 /// Records from which a schema is inferred.
 const SAMPLE_RECORDS: usize = 20_480;

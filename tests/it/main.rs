@@ -30,3 +30,5 @@ mod readme;
 mod rules;
 #[cfg(all(feature = "kafka", feature = "cli"))]
 mod topic;
+#[cfg(feature = "cli")]
+mod values;

@@ -15,7 +15,7 @@ use super::{CHUNK_BYTES, piece_bytes};
 use crate::checkpoint::Advance;
 use crate::error::{Error, Result};
 use crate::file::FileSource;
-use crate::file::fetch::{ListedFile, fill, read_error, text_of};
+use crate::file::fetch::{ListedFile, fill, fill_up_to_fault, read_error, text_of};
 use crate::file::plan::{Coding, PlannedFile};
 #[cfg(feature = "csv")]
 use crate::format::csv::CsvCutter;
@@ -120,11 +120,17 @@ impl Cutter {
                 left -= len as u64;
             }
         }
+        // Whole records before a fault are delivered first, however many of them share a piece with it.
+        let mut fault = None;
         let mut next = move || {
+            if let Some(fault) = fault.take() {
+                return Err(failed(fault));
+            }
             let mut buffer = vec![0; chunk_bytes];
-            let len = fill(&mut reader, &mut buffer).map_err(failed)?;
+            let len;
+            (len, fault) = fill_up_to_fault(&mut reader, &mut buffer);
             buffer.truncate(len);
-            Ok(Some((Bytes::from(buffer), len < chunk_bytes)))
+            Ok(Some((Bytes::from(buffer), len < chunk_bytes && fault.is_none())))
         };
         self.records(file, coding, start, head, &mut next)
     }

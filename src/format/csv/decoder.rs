@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 
-use super::{OnFieldCount, Undecodable};
 use super::chunk::Chunk;
 use super::columnar::{BadValue, Columnar, Indexing};
 use super::messages::Lines;
 use super::plan::{CsvColumn, CsvPlan};
 use super::record::{BrokenQuotes, Scan, Span, text_of};
+use super::{OnFieldCount, Undecodable};
 use crate::error::{Error, Result, quoted};
 use crate::format::raw::invalid_utf8;
 use crate::format::{RecordDecoder, RecordFault, decode_each_message, without_line_end};
@@ -159,7 +159,10 @@ impl CsvDecoder {
         } else {
             // A comment may hold bytes that aren't text, and records behind it may be good.
             let record = &data[start..next];
-            let record = std::str::from_utf8(record).map_err(|e| invalid_utf8(start, record, &e))?;
+            let record = std::str::from_utf8(record).map_err(|e| {
+                let hint = "csv.charset says how a file is written, such as windows-1252";
+                invalid_utf8(start, record, &e).with_hint(hint)
+            })?;
             self.row(record, start, start)?;
         }
         Ok((next, true))
@@ -417,6 +420,29 @@ mod tests {
             assert!(message(bad).is_err(), "{bad:?}");
         }
         assert_eq!(message(b"1,a\n2,b"), Err("the message holds several lines: one message is one record".into()));
+    }
+
+    #[test]
+    fn a_message_is_decoded_by_itself_from_its_charset() {
+        let rows = |charset: &str, message: &[u8]| {
+            let options = CsvOptions { charset: charset.parse().unwrap(), ..CsvOptions::default() };
+            let mut decoder = plan("i INT, s STRING", &options).decoder(1).unwrap();
+            decoder.decode_message(message).map_err(|fault| fault.message)?;
+            let batch = decoder.finish().unwrap();
+            Ok::<_, String>(
+                arrow::util::pretty::pretty_format_columns("s", &[Arc::clone(batch.column(1))]).unwrap().to_string(),
+            )
+        };
+        for (charset, message) in [
+            ("latin1", b"1,caf\xe9\n".as_slice()),
+            ("utf-16le", b"1\0,\0c\0a\0f\0\xe9\0\r\0\n\0"),
+            ("utf-16be", b"\xfe\xff\x001\0,\0c\0a\0f\0\xe9"),
+        ] {
+            assert!(rows(charset, message).unwrap().contains("| café |"), "{charset}");
+        }
+        let fault = rows("utf-16le", b"1\0,\0c").unwrap_err();
+        assert_eq!(fault, "not UTF-16LE: byte 0x63 at byte 4 of the message");
+        assert!(rows("latin1", b"").unwrap_err().contains("an empty message"));
     }
 
     #[test]

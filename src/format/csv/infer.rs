@@ -82,8 +82,7 @@ pub(crate) fn infer_schema(
     }
     let first = first.unwrap_or_default();
     let header = header.unwrap_or_else(|| {
-        (later_is_typed || (num_records == 1 && at_end))
-            && !first.iter().any(|field| is_typed(options, field))
+        (later_is_typed || (num_records == 1 && at_end)) && !first.iter().any(|field| is_typed(options, field))
     });
     if !header {
         for (field, column) in first.iter().zip(&mut columns) {

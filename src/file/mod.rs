@@ -294,12 +294,12 @@ impl FileSource {
         }
     }
 
-    /// Warns once of columns that some file lacks.
     /// How a file's text became what is stored.
     fn coding_of(&self, file: &ListedFile) -> Coding {
         Coding::of_file(self.compression, self.format, &self.options, file)
     }
 
+    /// Warns once of columns that some file lacks.
     fn warn_of_missing(&self, place: &str, missing: &[String]) {
         let new = self.newly_warned(missing.iter().map(String::as_str));
         if !new.is_empty() {

@@ -107,7 +107,9 @@ fn what_can_not_be_decoded_is_an_error_with_its_place() {
     let dir = dir(&[]);
     fs::write(dir.path().join("a.csv"), b"id,name\n1,\x93\xfa\n2,\x81\x20\n").unwrap();
     let args = ["read", "a.csv", "--schema", "id INT, name STRING", "-o", "csv.charset=shift_jis"];
-    let ran = segue(&dir, &args);
+    // Found while it is looked for a header.
+    fails(&dir, &args, 1, "error: a.csv: 1 byte at byte 15 isn't Shift_JIS (csv.charset)\n");
+    let ran = segue(&dir, &[&args[..], &["-o", "csv.header=true"]].concat());
     assert_eq!(
         (ran.status, ran.stdout.as_str(), ran.stderr.as_str()),
         // What stands before it is read.

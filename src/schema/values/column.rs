@@ -3,12 +3,14 @@
 //! The type is looked at once a column, not once a value: behind each arm of [`ColumnBuilder::extend`] stands a loop
 //! of its own, which ends in the array's buffers.
 
+use std::sync::Arc;
+
 use arrow::array::{ArrayRef, BooleanBuilder, LargeStringBuilder, StringBuilder, StringViewBuilder};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Decimal256Type, Field, Float32Type, Float64Type, Int8Type, Int16Type,
-    Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
-    TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    DataType, Date32Type, Decimal128Type, Decimal256Type, Field, FieldRef, Float32Type, Float64Type, Int8Type,
+    Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType,
+    Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
 use super::bytes::boolean;
@@ -24,7 +26,7 @@ use crate::schema::{precision, type_name};
 /// Collects the values of one column out of text.
 #[derive(Debug)]
 pub(crate) struct ColumnBuilder {
-    field: Field,
+    field: FieldRef,
     /// Digits behind the second that are kept.
     precision: u8,
     /// How timestamps are written, if not as ISO 8601 has it.
@@ -113,7 +115,7 @@ impl ColumnBuilder {
         };
         let precision = precision(field).unwrap_or(9);
         let timestamp_format = options.timestamp_format.cloned();
-        Ok(Self { field: field.clone(), precision, timestamp_format, last_day: LastDay::default(), values })
+        Ok(Self { field: Arc::new(field.clone()), precision, timestamp_format, last_day: LastDay::default(), values })
     }
 
     /// The column's name and type.

@@ -70,6 +70,14 @@ async fn text_of_many_chunks_in_utf_16_conforms() {
     Suite::new(chain).with_max_cuts(5).run().await.unwrap();
 }
 
+#[tokio::test]
+async fn fields_separated_by_several_bytes_conform() {
+    let folder = folder(&[("a.csv", text().replace(',', "｜").as_bytes())]);
+    let csv = CsvOptions { delimiter: Some('｜'), ..CsvOptions::default() };
+    let source = FileSource::builder(folder.path().display().to_string()).csv(csv).build().await.unwrap();
+    Suite::new(chain_of(source)).run().await.unwrap();
+}
+
 #[test]
 fn a_job_over_a_file_of_another_charset_goes_on_exactly_where_it_stopped() {
     let text = text();

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::file::FileSource;
 use crate::file::fetch::ListedFile;
 use crate::file::plan::{Plan, PlannedFile};
+use crate::format::Format;
 use crate::source::ReadRequest;
 
 /// What the fetch task hands to the cutter.
@@ -61,7 +62,7 @@ impl Fetch {
         }
         let coding = self.source.coding_of(file);
         // Only CSV may begin in a way that changes how it is read.
-        let has_marks = self.source.format.as_str() == "csv" && coding.is_plain(&[]);
+        let has_marks = self.source.format == Format::Csv && coding.is_plain(&[]);
         let head = if has_marks { file.read(0..file.size().min(MARK_BYTES)).await? } else { Bytes::new() };
         Ok(if coding.is_plain(&head) { *start } else { 0 })
     }

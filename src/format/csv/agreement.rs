@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -197,6 +197,33 @@ proptest! {
         let plan = plan(&shape, &options);
         let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes });
         prop_assert_eq!(decode(by_column, &chunk), decode_by_record(plan.decoder(0).unwrap(), &chunk));
+    }
+
+    /// Whatever stands between fields, they are the same: a delimiter of several bytes is only known to the reference,
+    /// and one of a single byte to the index, too.
+    #[test]
+    fn a_delimiter_of_several_bytes_does_what_a_comma_does(
+        chunk in chunks(2),
+        quote in select(vec![Some(b'"'), None]),
+        escape in prop_oneof![4 => Just(None), 1 => Just(Some(b'\\'))],
+        delimiter in select(vec!['§', '｜', '😀']),
+    ) {
+        let cells = |delimiter: char, chunk: &[u8]| {
+            let options = CsvOptions { delimiter: Some(delimiter), quote, escape, ..CsvOptions::default() };
+            let shape = ("s STRING, t STRING", vec![0, 1], 2);
+            let (rows, starts) = decode(plan(&shape, &options).decoder(0).unwrap(), chunk);
+            let texts = |rows: RecordBatch| -> Vec<String> {
+                let columns = rows.columns().iter();
+                columns.flat_map(|column| column.as_string::<i32>().iter().flatten().map(str::to_owned)).collect()
+            };
+            (rows.map(texts).map_err(|fault| fault.column), starts.len())
+        };
+        let (by_comma, num_starts) = cells(',', &chunk);
+        let text = delimiter.to_string();
+        let with_commas = |texts: Vec<String>| texts.iter().map(|cell| cell.replace(&text, ",")).collect::<Vec<_>>();
+        let commas: Vec<&[u8]> = chunk.split(|byte| *byte == b',').collect();
+        let (by_character, num_others) = cells(delimiter, &commas.join(text.as_bytes()));
+        prop_assert_eq!((by_character.map(with_commas), num_others), (by_comma, num_starts));
     }
 
     #[test]

@@ -92,6 +92,7 @@ impl TimestampFormat {
     }
 
     /// How many digits behind the second a text has that are needed, if it is a timestamp.
+    #[cfg(feature = "csv")]
     pub(crate) fn fraction_digits(&self, text: &str) -> Option<u8> {
         let (time, _) = parsed(text, &self.items).and_then(|parsed| at(&parsed)).ok()?;
         let nanos = time.and_utc().timestamp_subsec_nanos();

@@ -228,7 +228,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Csv, "csv.escape-character", Character, "", "makes the character after it data, within quotes and without"),
     key(Csv, "csv.allow-comments", Boolean, "false", "skips lines that begin with #"),
     key(Csv, "csv.null-literal", Text, "", "an unquoted text that is null"),
-    key(Csv, "csv.ignore-parse-errors", Boolean, "false", "skips bad records and counts them").later(),
+    key(Csv, "csv.ignore-parse-errors", Boolean, "false", "skips bad records and counts them"),
     key(
         Csv,
         "csv.timestamp-format",
@@ -254,7 +254,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "UTF-8; UTF-16 by a file's byte order mark",
         "how characters are written: latin1, windows-1252, utf-16le, shift_jis …; positions count bytes as UTF-8",
     ),
-    key(Json, "json.ignore-parse-errors", Boolean, "false", "skips bad records and counts them").later(),
+    key(Json, "json.ignore-parse-errors", Boolean, "false", "skips bad records and counts them"),
     key(Json, "json.fail-on-missing-field", Boolean, "false", "a record without one of the schema's keys is bad"),
     key(
         Json,

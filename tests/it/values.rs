@@ -254,6 +254,9 @@ fn messages_are_of_the_charset_too() {
     assert_eq!((ran.status, ran.stdout.as_str()), (1, "id,name\n0,x\n1,cafあ\n2,日\n"));
     let place = format!("error: {}/0 offset 2: not Shift_JIS: byte 0x93 at byte 3 of the message", topic.name());
     assert!(ran.stderr.starts_with(&place), "{}", ran.stderr);
+    topic.produce_bytes(0, b"4,\x83\x89");
+    let ran = segue(&dir, &[&args[..], &["-o", "csv.charset=shift_jis", "--on-error", "skip"]].concat());
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "id,name\n0,x\n1,cafあ\n2,日\n4,ラ\n"), "{}", ran.stderr);
 }
 
 /// The options of CSV, each with a file that needs it and what comes out.

@@ -10,7 +10,7 @@ use proptest::sample::select;
 
 use super::JsonOptions;
 use super::decoder::JsonPlan;
-use crate::format::RecordDecoder;
+use crate::format::{DecodeStrictly, RecordDecoder};
 use crate::schema::parse_schema;
 
 const SCHEMAS: [&str; 7] = [
@@ -132,7 +132,7 @@ impl Writer<'_> {
 fn ours(schema: &Arc<arrow::datatypes::Schema>, records: &str) -> RecordBatch {
     let columns = schema.fields().iter().map(|field| (field.name().clone(), Arc::clone(field))).collect();
     let mut decoder = JsonPlan::try_new(columns, &JsonOptions::default()).unwrap().decoder(4).unwrap();
-    decoder.decode(records.as_bytes(), &mut Vec::new()).unwrap_or_else(|fault| panic!("{fault:?} in {records}"));
+    decoder.decode_all(records.as_bytes(), &mut Vec::new()).unwrap_or_else(|fault| panic!("{fault:?} in {records}"));
     decoder.finish().unwrap()
 }
 
@@ -180,6 +180,6 @@ fn arrow_json_takes_more_and_keeps_keys_of_maps_that_stand_twice() {
         assert_eq!(value(theirs(&schema, record)), "{a: 1}");
         let columns = schema.fields().iter().map(|field| (field.name().clone(), Arc::clone(field))).collect();
         let mut decoder = JsonPlan::try_new(columns, &JsonOptions::default()).unwrap().decoder(4).unwrap();
-        assert!(decoder.decode(record.as_bytes(), &mut Vec::new()).is_err());
+        assert!(decoder.decode_all(record.as_bytes(), &mut Vec::new()).is_err());
     }
 }

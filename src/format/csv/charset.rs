@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use encoding_rs::{Decoder, DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
+use crate::format::message_range;
+
 /// How the characters of text are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charset(&'static Encoding);
@@ -63,6 +65,20 @@ impl Charset {
     /// Decodes text that comes in pieces, without a byte order mark.
     pub(crate) fn decoder(self) -> CharsetDecoder {
         CharsetDecoder { decoder: self.0.new_decoder_without_bom_handling(), num_read: 0 }
+    }
+
+    /// Decodes messages from `first` on that stand one behind the other, each by itself: what they say, and where each
+    /// ends in it. `None` if one of them can't be decoded.
+    pub(crate) fn decode_messages(self, values: &[u8], ends: &[usize], first: usize) -> Option<(Vec<u8>, Vec<usize>)> {
+        let (mut texts, mut text) = (Vec::with_capacity(values.len()), String::new());
+        // Those before are passed over, and have no text.
+        let mut text_ends = vec![0; first];
+        for index in first..ends.len() {
+            self.decode(&values[message_range(ends, index)], &mut text).ok()?;
+            texts.extend_from_slice(text.as_bytes());
+            text_ends.push(texts.len());
+        }
+        Some((texts, text_ends))
     }
 
     /// Puts into `text`, in place of what is there, what a whole text says. A byte order mark of the charset is no

@@ -105,19 +105,47 @@ impl CsvDecoder {
             let end = columnar.decode(&self.plan, &mut self.columns, self.num_rows, lines.start(line), &mut starts);
             if !lines.are_messages(line, &starts, end) {
                 self.columns.iter_mut().for_each(|column| column.truncate(self.num_rows));
-                return decode_each_message(self, values, ends, index, on_bad);
+                return self.each_text_message(values, ends, index, on_bad);
             }
             self.num_rows += starts.len();
             index += starts.len();
             if index == ends.len() {
                 break;
             }
-            if let Err(fault) = self.decode_message(&values[message_range(ends, index)])
+            if let Err(fault) = self.text_message(&values[message_range(ends, index)])
                 && on_bad(index, fault).is_break()
             {
                 return index + 1;
             }
             index += 1;
+        }
+        ends.len()
+    }
+
+    /// Decodes messages that are UTF-8 from `first` on.
+    fn text_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
+        match Lines::join(values, ends, first) {
+            Some(lines) if Columnar::can_decode(&self.plan, &lines.bytes) => {
+                self.messages_by_column(&lines, values, ends, first, on_bad)
+            }
+            _ => self.each_text_message(values, ends, first, on_bad),
+        }
+    }
+
+    /// The same, one by one.
+    fn each_text_message(
+        &mut self,
+        values: &[u8],
+        ends: &[usize],
+        first: usize,
+        on_bad: &mut OnBadMessage<'_>,
+    ) -> usize {
+        for index in first..ends.len() {
+            if let Err(fault) = self.text_message(&values[message_range(ends, index)])
+                && on_bad(index, fault).is_break()
+            {
+                return index + 1;
+            }
         }
         ends.len()
     }
@@ -247,15 +275,13 @@ impl RecordDecoder for CsvDecoder {
     }
 
     fn decode_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
-        // What isn't UTF-8 is decoded message by message.
-        if !self.plan.options.charset.is_utf8() {
-            return decode_each_message(self, values, ends, first, on_bad);
+        let charset = self.plan.options.charset;
+        if charset.is_utf8() {
+            return self.text_messages(values, ends, first, on_bad);
         }
-        match Lines::join(values, ends, first) {
-            Some(lines) if Columnar::can_decode(&self.plan, &lines.bytes) => {
-                self.messages_by_column(&lines, values, ends, first, on_bad)
-            }
-            _ => decode_each_message(self, values, ends, first, on_bad),
+        match charset.decode_messages(values, ends, first) {
+            Some((texts, ends)) => self.text_messages(&texts, &ends, first, on_bad),
+            None => decode_each_message(self, values, ends, first, on_bad),
         }
     }
 

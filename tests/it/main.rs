@@ -32,3 +32,5 @@ mod readme;
 mod rules;
 #[cfg(all(feature = "kafka", feature = "cli"))]
 mod topic;
+#[cfg(feature = "cli")]
+mod values;

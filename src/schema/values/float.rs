@@ -168,6 +168,9 @@ mod tests {
             let float = u32::from_str_radix(float, 16).unwrap();
             assert_eq!(float64(text).map(f64::to_bits), Ok(double), "{text}");
             assert_eq!(float32(text).map(f32::to_bits), Ok(float), "{text} as FLOAT");
+            // Two judges are better than one.
+            assert_eq!(text.parse().map(f64::to_bits), Ok(double), "{text} by std");
+            assert_eq!(text.parse().map(f32::to_bits), Ok(float), "{text} as FLOAT by std");
             // What follows zeros, and what is followed by them, is still the same number.
             if !text.contains(['e', 'E', '-', '+']) {
                 let longer = format!("0000{text}{}0000", if text.contains('.') { "" } else { "." });

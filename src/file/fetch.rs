@@ -1,15 +1,17 @@
 //! Bytes of files, by range, checked to be of the file that was listed.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use flate2::read::MultiGzDecoder;
-use object_store::{GetOptions, GetRange, ObjectStore};
+use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 use tokio::runtime::Handle;
 
 use super::discover::Location;
+use super::piece::{Buffer, Buffers, Piece};
 use super::plan::Compression;
 use crate::checkpoint::{Identity, SplitId};
 use crate::error::{Error, Result};
@@ -47,10 +49,33 @@ impl ListedFile {
     /// # Errors
     /// [`Error::Changed`] if it isn't, [`Error::NotFound`] if it is gone, else [`Error::Store`].
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes> {
-        let wanted = range.end - range.start;
-        if wanted == 0 {
+        if range.is_empty() {
             return Ok(Bytes::new());
         }
+        let got = self.get(range.clone()).await?;
+        self.bytes(got, range).await
+    }
+
+    /// As [`Self::read`]. A local file is read into one of `buffers`.
+    pub(crate) async fn read_piece(&self, range: Range<u64>, buffers: &Arc<Buffers>) -> Result<Piece> {
+        if range.is_empty() {
+            return Ok(Piece::Shared(Bytes::new()));
+        }
+        let mut got = self.get(range.clone()).await?;
+        if let GetResultPayload::File(file, path) = got.payload {
+            let buffer = buffers.take((range.end - range.start) as usize);
+            let (file, filled) = filled(file, range.start, buffer).await?;
+            if let Some(buffer) = filled {
+                return Ok(Piece::Buffered(buffer));
+            }
+            // What is wrong with the file is the store's to say.
+            got.payload = GetResultPayload::File(file, path);
+        }
+        self.bytes(got, range).await.map(Piece::Shared)
+    }
+
+    /// Asks for a range, which isn't empty, and looks whether the file still is what was listed.
+    async fn get(&self, range: Range<u64>) -> Result<GetResult> {
         let options = GetOptions {
             range: Some(GetRange::Bounded(range)),
             if_match: self.identity.etag.as_deref().map(ToOwned::to_owned),
@@ -63,6 +88,12 @@ impl ListedFile {
         if let Some(difference) = self.identity.difference(&self.location.identity(&got.meta)) {
             return Err(self.changed(difference));
         }
+        Ok(got)
+    }
+
+    /// All the bytes of a range that was asked for.
+    async fn bytes(&self, got: GetResult, range: Range<u64>) -> Result<Bytes> {
+        let wanted = range.end - range.start;
         let bytes = match got.bytes().await {
             Ok(bytes) => bytes,
             Err(source) => return Err(self.error(source).await),
@@ -93,6 +124,15 @@ impl ListedFile {
     fn changed(&self, difference: String) -> Error {
         Error::Changed { path: self.url.to_string(), difference }
     }
+}
+
+/// Fills a buffer with the bytes of a local file from `start` on; `None` if they can't all be had.
+async fn filled(mut file: File, start: u64, mut buffer: Buffer) -> Result<(File, Option<Buffer>)> {
+    let fill = move || {
+        let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(buffer.as_mut_slice()));
+        (file, read.is_ok().then_some(buffer))
+    };
+    tokio::task::spawn_blocking(fill).await.map_err(|e| Error::Worker { message: e.to_string() })
 }
 
 /// Bytes that are read at once by those who read a file from the start, one range after the other.

@@ -1,6 +1,7 @@
 //! Ranges of files, fetched ahead by a task and handed to the cutter in order.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use futures::{StreamExt, stream};
@@ -11,6 +12,7 @@ use crate::budget::{Budget, Permit};
 use crate::error::{Error, Result};
 use crate::file::FileSource;
 use crate::file::fetch::ListedFile;
+use crate::file::piece::{Buffers, Piece};
 use crate::file::plan::{Compression, Plan, PlannedFile, compression_of};
 use crate::source::ReadRequest;
 
@@ -22,8 +24,8 @@ pub(super) enum Fetched {
         head: Option<Bytes>,
     },
     /// The next bytes of it, as stored.
-    Bytes {
-        bytes: Bytes,
+    Piece {
+        piece: Piece,
         _permit: Permit,
         is_last: bool,
     },
@@ -35,6 +37,7 @@ pub(super) struct Fetch {
     compression: Option<Compression>,
     needs_head: bool,
     budget: Budget,
+    buffers: Arc<Buffers>,
 }
 
 /// One range to be fetched.
@@ -45,11 +48,13 @@ enum Want {
 }
 
 impl Fetch {
-    pub(super) fn new(source: &FileSource, request: &ReadRequest) -> Self {
-        Self { compression: source.compression, needs_head: source.header == Some(true), budget: request.budget.lane() }
+    pub(super) fn new(source: &FileSource, request: &ReadRequest, buffers: Arc<Buffers>) -> Self {
+        let needs_head = source.header == Some(true);
+        Self { compression: source.compression, needs_head, budget: request.budget.lane(), buffers }
     }
 
     pub(super) async fn run(self, plan: Plan, out: mpsc::Sender<Fetched>) -> Result<()> {
+        let buffers = &Arc::clone(&self.buffers);
         let wants = stream::unfold((self, plan, None::<(ListedFile, u64)>), |(fetch, mut plan, open)| async move {
             let (want, open) = match open {
                 None => match plan.next()? {
@@ -86,8 +91,8 @@ impl Fetch {
                     };
                     Fetched::File { planned: Box::new(planned), head }
                 }
-                Want::Range { file, range, permit, is_last } => match file.read(range).await {
-                    Ok(bytes) => Fetched::Bytes { bytes, _permit: permit, is_last },
+                Want::Range { file, range, permit, is_last } => match file.read_piece(range, buffers).await {
+                    Ok(piece) => Fetched::Piece { piece, _permit: permit, is_last },
                     Err(e) => Fetched::Failed(e),
                 },
             }
@@ -115,14 +120,14 @@ impl<'a> StoredPieces<'a> {
     }
 
     /// The next bytes, and whether they are the last; `None` if the stream was dropped.
-    pub(super) fn next(&mut self) -> Result<Option<(Bytes, bool)>> {
+    pub(super) fn next(&mut self) -> Result<Option<(Piece, bool)>> {
         if self.ended {
-            return Ok(Some((Bytes::new(), true)));
+            return Ok(Some((Piece::Shared(Bytes::new()), true)));
         }
         match self.pieces.blocking_recv() {
-            Some(Fetched::Bytes { bytes, is_last, .. }) => {
+            Some(Fetched::Piece { piece, is_last, .. }) => {
                 self.ended = is_last;
-                Ok(Some((bytes, is_last)))
+                Ok(Some((piece, is_last)))
             }
             Some(Fetched::Failed(e)) => Err(e),
             Some(Fetched::File { planned, .. }) => {
@@ -152,7 +157,7 @@ impl Read for StoredRead<'_, '_> {
                 return Ok(0);
             }
             match self.pieces.next().map_err(io::Error::other)? {
-                Some((bytes, _)) => self.buffer = bytes,
+                Some((piece, _)) => self.buffer = piece.into_bytes(),
                 None => return Err(io::Error::other(Error::Worker { message: "the stream was dropped".into() })),
             }
         }

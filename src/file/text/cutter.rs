@@ -1,5 +1,6 @@
 //! The one sequential stage, on a thread of its own: decompresses, finds headers, cuts into whole records.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,6 +16,7 @@ use crate::checkpoint::Advance;
 use crate::error::{Error, Result};
 use crate::file::FileSource;
 use crate::file::fetch::{ListedFile, decompressed, fill, read_error};
+use crate::file::piece::{Buffers, Piece};
 use crate::file::plan::{Compression, PlannedFile, compression_of};
 #[cfg(feature = "csv")]
 use crate::format::csv::CsvCutter;
@@ -34,6 +36,7 @@ pub(super) struct Cutter {
     /// Decoded bytes per 100 bytes of text, as seen last.
     decoded_percent: Arc<AtomicUsize>,
     request: ReadRequest,
+    buffers: Arc<Buffers>,
 }
 
 /// Why the cutter stops early.
@@ -55,10 +58,11 @@ impl Cutter {
         request: ReadRequest,
         chunks: OrderedSender<Decoded>,
         runtime: Handle,
+        buffers: Arc<Buffers>,
     ) -> Self {
         let decodings = Decodings::new(source.clone(), request.clone());
         let decoded_percent = Arc::new(AtomicUsize::new(FIRST_DECODED_PERCENT));
-        Self { source, decodings, chunks, runtime, decoded_percent, request }
+        Self { source, decodings, chunks, runtime, decoded_percent, request, buffers }
     }
 
     pub(super) fn run(mut self, mut pieces: mpsc::Receiver<Fetched>) {
@@ -66,7 +70,7 @@ impl Cutter {
             match pieces.blocking_recv() {
                 None => return,
                 Some(Fetched::Failed(e)) => break Stop::Failed(e),
-                Some(Fetched::Bytes { .. }) => {
+                Some(Fetched::Piece { .. }) => {
                     break Stop::Failed(Error::Worker { message: "bytes before their file".into() });
                 }
                 Some(Fetched::File { planned, head }) => {
@@ -117,11 +121,12 @@ impl Cutter {
                 left -= len as u64;
             }
         }
+        let buffers = Arc::clone(&self.buffers);
         let mut next = move || {
-            let mut buffer = vec![0; chunk_bytes];
-            let len = fill(&mut reader, &mut buffer).map_err(failed)?;
+            let mut buffer = buffers.take(chunk_bytes);
+            let len = fill(&mut reader, buffer.as_mut_slice()).map_err(failed)?;
             buffer.truncate(len);
-            Ok(Some((Bytes::from(buffer), len < chunk_bytes)))
+            Ok(Some((Piece::Buffered(buffer), len < chunk_bytes)))
         };
         self.records(file, compression, start, head, &mut next)
     }
@@ -134,7 +139,7 @@ impl Cutter {
         compression: Compression,
         start: u64,
         head: Option<Bytes>,
-        next_piece: &mut dyn FnMut() -> Result<Option<(Bytes, bool)>>,
+        next_piece: &mut dyn FnMut() -> Result<Option<(Piece, bool)>>,
     ) -> Result<(), Stop> {
         let is_inferred = self.source.is_inferred;
         let context_of = |decoding, first_record| {
@@ -155,7 +160,7 @@ impl Cutter {
                 Some(piece) => piece,
                 None => return Err(Stop::Closed),
             };
-            let mut data = joined(carry, piece);
+            let mut data = piece.prepend(&mem::take(&mut carry));
             let context = match &context {
                 Some(context) => context,
                 None => {
@@ -241,14 +246,4 @@ impl Cutter {
             _ => Box::new(LineCutter),
         }
     }
-}
-
-fn joined(carry: Bytes, piece: Bytes) -> Bytes {
-    if carry.is_empty() {
-        return piece;
-    }
-    let mut data = Vec::with_capacity(carry.len() + piece.len());
-    data.extend_from_slice(&carry);
-    data.extend_from_slice(&piece);
-    data.into()
 }

@@ -61,17 +61,8 @@ impl ListedFile {
         if range.is_empty() {
             return Ok(Piece::Shared(Bytes::new()));
         }
-        let mut got = self.get(range.clone()).await?;
-        if let GetResultPayload::File(file, path) = got.payload {
-            let buffer = buffers.take((range.end - range.start) as usize);
-            let (file, filled) = filled(file, range.start, buffer).await?;
-            if let Some(buffer) = filled {
-                return Ok(Piece::Buffered(buffer));
-            }
-            // What is wrong with the file is the store's to say.
-            got.payload = GetResultPayload::File(file, path);
-        }
-        self.bytes(got, range).await.map(Piece::Shared)
+        let got = self.get(range.clone()).await?;
+        self.piece(got, range, buffers).await
     }
 
     /// Asks for a range, which isn't empty, and looks whether the file still is what was listed.
@@ -102,6 +93,20 @@ impl ListedFile {
             return Err(self.changed(format!("{} bytes came where {wanted} were asked for", bytes.len())));
         }
         Ok(bytes)
+    }
+
+    /// The same, read into a buffer if the store leaves the reading to us.
+    async fn piece(&self, mut got: GetResult, range: Range<u64>, buffers: &Arc<Buffers>) -> Result<Piece> {
+        if let GetResultPayload::File(file, path) = got.payload {
+            let buffer = buffers.take((range.end - range.start) as usize);
+            let (file, filled) = filled(file, range.start, buffer).await?;
+            if let Some(buffer) = filled {
+                return Ok(Piece::Buffered(buffer));
+            }
+            // What is wrong with the file is the store's to say.
+            got.payload = GetResultPayload::File(file, path);
+        }
+        self.bytes(got, range).await.map(Piece::Shared)
     }
 
     async fn error(&self, source: object_store::Error) -> Error {
@@ -237,5 +242,70 @@ pub(crate) async fn line_of(file: ListedFile, compression: Compression, position
     match tokio::task::spawn_blocking(count).await {
         Ok(line) => line,
         Err(e) => Err(Error::Worker { message: e.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    const TEXT: &[u8] = b"0123456789abcdef";
+
+    async fn listed(location: &Location) -> ListedFile {
+        let meta = location.list().await.unwrap().remove(0);
+        ListedFile::try_new(location, &meta.id, &meta.identity).unwrap()
+    }
+
+    async fn local(folder: &tempfile::TempDir) -> (ListedFile, std::path::PathBuf) {
+        let path = folder.path().join("a.csv");
+        fs::write(&path, TEXT).unwrap();
+        (listed(&Location::parse(path.to_str().unwrap()).unwrap()).await, path)
+    }
+
+    #[tokio::test]
+    async fn a_piece_of_a_local_file_comes_in_a_buffer_and_one_of_a_store_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, _) = local(&folder).await;
+        let buffers = Arc::default();
+        let piece = file.read_piece(3..7, &buffers).await.unwrap();
+        assert!(matches!(piece, Piece::Buffered(_)));
+        assert_eq!(piece.into_bytes(), file.read(3..7).await.unwrap());
+
+        let store = InMemory::new();
+        store.put(&"a.csv".into(), TEXT.into()).await.unwrap();
+        let file = listed(&Location::in_store(Arc::new(store), "a.csv").unwrap()).await;
+        let piece = file.read_piece(3..7, &buffers).await.unwrap();
+        assert!(matches!(piece, Piece::Shared(_)));
+        assert_eq!(piece.into_bytes(), TEXT[3..7]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_cut_short_between_look_and_read_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let buffers = Arc::default();
+        for left in [5, 2, 0] {
+            let (file, path) = local(&folder).await;
+            let got = file.get(3..7).await.unwrap();
+            fs::File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
+            let error = file.piece(got, 3..7, &buffers).await.unwrap_err();
+            assert!(matches!(&error, Error::Changed { .. }), "{error}");
+            assert!(error.to_string().ends_with(&format!("size was 16 bytes, now {left} bytes")), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_that_fails_names_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, path) = local(&folder).await;
+        let mut got = file.get(3..7).await.unwrap();
+        // It can be opened, but not read.
+        got.payload = GetResultPayload::File(File::open(folder.path()).unwrap(), path);
+        let error = file.piece(got, 3..7, &Arc::default()).await.unwrap_err();
+        assert!(matches!(&error, Error::Store { url, .. } if *url == *file.url), "{error}");
     }
 }

@@ -41,7 +41,8 @@ pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Res
     let runtime = Handle::try_current().map_err(|e| Error::Worker { message: e.to_string() })?;
     let (num_threads, batch_rows) = (request.pool.num_threads(), request.batch_rows);
     let (chunks, receiver) = ordered::<Decoded>(2 * num_threads + 2);
-    let (fetched, pieces) = mpsc::channel(RANGES_AHEAD);
+    // One waits for the cutter; the others wait where they are fetched.
+    let (fetched, pieces) = mpsc::channel(1);
     let buffers = Arc::<Buffers>::default();
     let fetcher = Task::spawn(Fetch::new(source, &request, Arc::clone(&buffers)).run(plan, fetched));
     let cutter = Cutter::new(source.clone(), request, chunks, runtime, buffers);

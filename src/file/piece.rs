@@ -32,10 +32,11 @@ impl Buffers {
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Buffer {
         let needed = len + room_bytes(len);
         // A short piece must not hold much more memory than it has bytes, since only those are in the budget.
-        let fits = |bytes: &Box<[u8]>| (needed..=2 * needed).contains(&bytes.len());
+        let fitting = needed..=2 * needed;
         let free = {
             let mut free = self.free();
-            free.iter().rposition(fits).map(|index| free.remove(index))
+            let index = free.iter().rposition(|bytes| fitting.contains(&bytes.len()));
+            index.map(|index| free.remove(index))
         };
         let bytes = free.unwrap_or_else(|| vec![0; needed].into_boxed_slice());
         let end = bytes.len();

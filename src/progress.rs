@@ -3,12 +3,16 @@
 //! The pipeline counts; a progress bar or a log line takes a [`Snapshot`] now and then. Neither waits
 //! for the other.
 
+mod rejects;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use rejects::{RejectCount, RejectCounts};
+
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
-use crate::source::{Reject, RejectCounts};
+use crate::error::BadRecord;
 
 /// Counters of a running job.
 #[derive(Debug)]
@@ -156,8 +160,9 @@ impl Progress {
     }
 
     /// Counts bad records that were left out.
-    pub(crate) fn reject(&self, rejects: &[Reject]) {
-        locked(&self.rejected).add(rejects);
+    pub(crate) fn reject<'a>(&self, records: impl Iterator<Item = &'a BadRecord>) {
+        let mut rejected = locked(&self.rejected);
+        records.for_each(|record| rejected.add(record));
     }
 
     /// The bad records that this run has left out.
@@ -251,13 +256,13 @@ fn total(state: &SourceState) -> (Option<u64>, ProgressUnit) {
 }
 
 /// How many stored bytes of a file that was begun are read. A position says so only where it counts the
-/// bytes of a file that isn't compressed; other files count when they are done.
+/// bytes of a file that isn't compressed, and of UTF-8; other files count when they are done.
 fn bytes_of(split: &SplitState, state: &SourceState) -> u64 {
     let name = split.id.as_str();
-    let compressed =
-        state.options.contains_key("compression") || [".gz", ".zst"].iter().any(|suffix| name.ends_with(suffix));
+    let coded = ["compression", "csv.charset"].iter().any(|key| state.options.contains_key(*key))
+        || [".gz", ".zst"].iter().any(|suffix| name.ends_with(suffix));
     let by_bytes = matches!(state.options.get("format").map(String::as_str), Some("csv" | "json" | "raw"));
-    if by_bytes && !compressed { split.position.min(split.identity.size.unwrap_or(0)) } else { 0 }
+    if by_bytes && !coded { split.position.min(split.identity.size.unwrap_or(0)) } else { 0 }
 }
 
 fn eta(elapsed: Duration, read: u64, left: u64) -> Option<Duration> {

@@ -6,8 +6,9 @@ use segue::error::Error;
 use segue::hybrid::MaxErrors;
 use segue::options::{Connector, SourceOptions};
 use segue::pipeline::CopyOptions;
+use segue::progress::RejectCounts;
 use segue::sink::DeadLetters;
-use segue::source::{BadRecords, RejectCounts};
+use segue::source::BadRecords;
 
 use super::args::RunArgs;
 use super::console::{Console, counted};
@@ -128,7 +129,9 @@ fn what(text: &str) -> Result<What, Fault> {
             Err(Fault::usage(format!("--on-error {url}: dead letters go into a local file or a kafka:// topic")))
         }
         path if path.contains(['/', '.']) => Ok(What::File(path.strip_prefix("file://").unwrap_or(path).into())),
-        word => Err(Fault::usage(format!("--on-error {word}: it is none of fail, skip, a path (with / or .), and kafka://…"))),
+        word => Err(Fault::usage(format!(
+            "--on-error {word}: it is none of fail, skip, a path (with / or .), and kafka://…"
+        ))),
     }
 }
 

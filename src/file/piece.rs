@@ -142,6 +142,15 @@ impl Piece {
     }
 }
 
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Buffered(buffer) => buffer.as_ref(),
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ pub use mapping::{ColumnRule, Mapping, OnExtra, OnMissing};
 pub(crate) use mapping::{Fit, FitTarget, RowFault};
 pub(crate) use metadata::Origin;
 pub use metadata::Provenance;
-pub use values::BytesFormat;
+pub use values::{BytesFormat, TimestampFormat};
 pub(crate) use values::{ColumnBuilder, ValueFault, ValueOptions, infer_type, timestamp_millis, with_article};
 
 use crate::error::{Error, Result};

@@ -10,7 +10,7 @@ use crate::checkpoint::{Advance, RowPositions};
 use crate::error::{BadRecord, Error, PositionUnit, Reason, Result};
 use crate::file::FileSource;
 use crate::file::fetch::{ListedFile, line_of};
-use crate::file::plan::Compression;
+use crate::file::plan::Coding;
 #[cfg(feature = "csv")]
 use crate::format::csv::{CsvColumn, CsvPlan, first_record};
 #[cfg(feature = "json")]
@@ -23,7 +23,7 @@ use crate::source::{BadRecords, MAX_REJECT_BYTES, ReadRequest, Reject, SourceBat
 #[derive(Debug)]
 pub(super) struct FileContext {
     pub(super) file: ListedFile,
-    pub(super) compression: Compression,
+    pub(super) coding: Coding,
     pub(super) decoding: Arc<Decoding>,
     /// Whether nobody gave the schema.
     pub(super) is_inferred: bool,
@@ -107,13 +107,7 @@ impl Decodings {
         if has_header || (csv.ignore_first_line && !data.is_empty()) {
             let first = first_record(&csv.dialect(), &data[bom..], at_end).map_err(|why| {
                 let message = format!("the first record has broken quotes ({why:?})");
-                Error::BadRecord(Box::new(BadRecord::new(
-                    &*file.url,
-                    0,
-                    PositionUnit::Byte,
-                    Reason::Quotes,
-                    message,
-                )))
+                Error::BadRecord(Box::new(BadRecord::new(&*file.url, 0, PositionUnit::Byte, Reason::Quotes, message)))
             })?;
             match first {
                 Some((fields, next)) => {
@@ -255,7 +249,9 @@ impl TextChunk {
         };
         let (from, to) = (advance.to, self.advance.to);
         let item = (end > self.at)
-            .then(|| SourceBatch::try_new(fitted.batch, fitted.rows, vec![advance]).map(|item| item.with_rejects(rejects)))
+            .then(|| {
+                SourceBatch::try_new(fitted.batch, fitted.rows, vec![advance]).map(|item| item.with_rejects(rejects))
+            })
             .transpose()?;
         let fault = fault.map(|fault| bad_record(&self.context, self.position, fault));
         let rest = (!is_whole && fault.is_none()).then(|| {
@@ -301,7 +297,7 @@ fn bad_record(context: &FileContext, position: u64, fault: RecordFault) -> BadRe
 /// Adds the line to a bad record's place. It is looked for only now, since only an error shows it.
 pub(super) async fn located(context: &FileContext, mut record: BadRecord) -> Error {
     // Without the line the place is still exact; the record's own fault counts more than one of counting.
-    record.line = line_of(context.file.clone(), context.compression, record.position).await.ok();
+    record.line = line_of(context.file.clone(), context.coding, record.position).await.ok();
     Error::BadRecord(Box::new(record))
 }
 
@@ -314,9 +310,11 @@ pub(in crate::file) fn bom_bytes(data: &[u8]) -> usize {
     if data.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 }
 }
 
+/// Text of other formats than CSV has to be UTF-8.
 pub(in crate::file) fn check_encoding(url: &str, data: &[u8]) -> Result<()> {
     if data.starts_with(b"\xff\xfe") || data.starts_with(b"\xfe\xff") {
-        return Err(Error::Unsupported(format!("{url}: text in UTF-16 is not in this version")));
+        let what = "only CSV is read from UTF-16; write it as UTF-8";
+        return Err(Error::Unsupported(format!("{url}: {what}")));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -81,7 +81,7 @@ fn kernels() -> impl Strategy<Value = Kernel> {
 fn options() -> impl Strategy<Value = CsvOptions> {
     let lenient = || prop_oneof![4 => Just(OnFieldCount::Fail), 1 => Just(OnFieldCount::Lenient)];
     let bytes = (
-        select(vec![None, Some(b','), Some(b';')]),
+        select(vec![None, Some(','), Some(';'), Some('é')]),
         select(vec![Some(b'"'), Some(b'"'), Some(b'\''), None]),
         prop_oneof![8 => Just(None), 1 => Just(Some(b'\\'))],
         prop_oneof![8 => Just(None), 1 => Just(Some(b'#'))],
@@ -215,6 +215,29 @@ proptest! {
         prop_assert_eq!(decode(by_column, &chunk, max_faults), decode_by_record(by_record, &chunk, max_faults));
     }
 
+    /// Whatever stands between fields, they are the same: a delimiter of several bytes is only known to the reference,
+    /// and one of a single byte to the index, too.
+    #[test]
+    fn a_delimiter_of_several_bytes_does_what_a_comma_does(
+        chunk in chunks(2),
+        quote in select(vec![Some(b'"'), None]),
+        escape in prop_oneof![4 => Just(None), 1 => Just(Some(b'\\'))],
+        delimiter in select(vec!['§', '｜', '😀']),
+    ) {
+        let cells = |delimiter: char, chunk: &[u8]| {
+            let options = CsvOptions { delimiter: Some(delimiter), quote, escape, ..CsvOptions::default() };
+            let shape = ("s STRING, t STRING", vec![0, 1], 2);
+            let (rows, starts, faults, _) = decode(plan(&shape, &options).decoder(0).unwrap(), chunk, usize::MAX);
+            let cells = rows.columns().iter().flat_map(|column| column.as_string::<i32>().iter().flatten());
+            let cells: Vec<String> = cells.map(|cell| cell.replace(delimiter, ",")).collect();
+            let reasons: Vec<_> = faults.into_iter().map(|fault| fault.reason).collect();
+            (cells, starts.len(), reasons)
+        };
+        let between_commas: Vec<&[u8]> = chunk.split(|byte| *byte == b',').collect();
+        let rewritten = between_commas.join(delimiter.to_string().as_bytes());
+        prop_assert_eq!(cells(delimiter, &rewritten), cells(',', &chunk));
+    }
+
     #[test]
     fn messages_decode_as_one_by_one(
         messages in prop::collection::vec(
@@ -227,12 +250,21 @@ proptest! {
         ),
         shape in shapes(),
         options in options(),
+        charset in select(vec!["utf-8", "utf-8", "windows-1252", "utf-16le", "shift_jis"]),
         kernel in kernels(),
         first in any::<prop::sample::Index>(),
         max_faults in select(vec![1, 2, usize::MAX]),
     ) {
-        let plan = plan(&shape, &options);
+        let plan = plan(&shape, &CsvOptions { charset: charset.parse().unwrap(), ..options });
         let first = first.index(messages.len() + 1);
+        let messages: Vec<Vec<u8>> = match charset {
+            // Here and there one is cut in the middle of a character.
+            "utf-16le" => messages.iter().map(|message| {
+                let units = message.iter().flat_map(|byte| [*byte, 0]);
+                units.take(if message.len() == 7 { 13 } else { usize::MAX }).collect()
+            }).collect(),
+            _ => messages,
+        };
         let ends: Vec<usize> =
             messages.iter().scan(0, |end, message| { *end += message.len(); Some(*end) }).collect();
         let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes: 64 });
@@ -283,5 +315,40 @@ proptest! {
             row += usize::from(!is_bad);
         }
         prop_assert_eq!(batch.num_rows(), row);
+    }
+
+    /// A bad line of a file changes no good one, also if its quotes are broken: only quotes that are well-formed reach
+    /// over line ends, and here none is left open.
+    #[test]
+    fn a_good_line_comes_out_the_same_beside_any_bad_ones(
+        lines in prop::collection::vec(
+            prop_oneof![
+                3 => "[0-9]{1,3},[a-z]{0,9}".prop_map(|good| (true, good.into_bytes())),
+                1 => "[0-9]{1,3},\"([a-z,]|\"\"){0,9}\"".prop_map(|good| (true, good.into_bytes())),
+                2 => "[a-z,]{0,20}".prop_map(|bad| (false, format!("x{bad}").into_bytes())),
+                1 => "[a-z][a-z\"]{0,9}(,[a-z][a-z\"]{0,9}){0,3}".prop_map(|bad| (false, bad.into_bytes())),
+                1 => "\"[a-z,]{0,9}\"[a-z]{1,3}[,a-z]{0,9}".prop_map(|bad| (false, bad.into_bytes())),
+                1 => prop::collection::vec(0x80u8.., 1..12).prop_map(|bad| (false, bad)),
+            ],
+            1..40,
+        ),
+        line_end in select(vec!["\n", "\r\n"]),
+        window_bytes in select(vec![64usize, 1 << 15]),
+    ) {
+        let plan = plan(&("i INT, s STRING", vec![0, 1], 2), &CsvOptions::default());
+        let decoder = || plan.decoder(0).unwrap().with_indexing(Indexing { kernel: Kernel::detect(), window_bytes });
+        let chunk: Vec<u8> = lines.iter().flat_map(|(_, line)| [line, line_end.as_bytes()].concat()).collect();
+        let (batch, starts, faults, end) = decode(decoder(), &chunk, usize::MAX);
+        prop_assert_eq!(end, chunk.len());
+        prop_assert_eq!(faults.len(), lines.iter().filter(|(is_good, _)| !is_good).count());
+        let (mut at, mut row) = (0, 0);
+        for (is_good, line) in &lines {
+            if *is_good {
+                prop_assert_eq!(starts[row + 1], at as u64, "the first start stands for what was there before");
+                prop_assert_eq!(batch.slice(row, 1), decode(decoder(), line, 1).0);
+                row += 1;
+            }
+            at += line.len() + line_end.len();
+        }
     }
 }

@@ -1,17 +1,19 @@
 //! Bytes of files, by range, checked to be of the file that was listed.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use flate2::read::MultiGzDecoder;
-use object_store::{GetOptions, GetRange, ObjectStore};
+use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 use tokio::runtime::Handle;
 
 #[cfg(feature = "csv")]
 use super::charset::CharsetRead;
 use super::discover::Location;
+use super::piece::{Buffer, Buffers, Piece};
 use super::plan::{Coding, Compression};
 use crate::checkpoint::{Identity, SplitId};
 use crate::error::{Error, Result};
@@ -49,10 +51,24 @@ impl ListedFile {
     /// # Errors
     /// [`Error::Changed`] if it isn't, [`Error::NotFound`] if it is gone, else [`Error::Store`].
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes> {
-        let wanted = range.end - range.start;
-        if wanted == 0 {
+        if range.is_empty() {
             return Ok(Bytes::new());
         }
+        let got = self.get(range.clone()).await?;
+        self.bytes(got, range).await
+    }
+
+    /// As [`Self::read`]. A local file is read into one of `buffers`.
+    pub(crate) async fn read_piece(&self, range: Range<u64>, buffers: &Arc<Buffers>) -> Result<Piece> {
+        if range.is_empty() {
+            return Ok(Piece::Shared(Bytes::new()));
+        }
+        let got = self.get(range.clone()).await?;
+        self.piece(got, range, buffers).await
+    }
+
+    /// Asks for a range, which isn't empty, and looks whether the file still is what was listed.
+    async fn get(&self, range: Range<u64>) -> Result<GetResult> {
         let options = GetOptions {
             range: Some(GetRange::Bounded(range)),
             if_match: self.identity.etag.as_deref().map(ToOwned::to_owned),
@@ -65,6 +81,12 @@ impl ListedFile {
         if let Some(difference) = self.identity.difference(&self.location.identity(&got.meta)) {
             return Err(self.changed(difference));
         }
+        Ok(got)
+    }
+
+    /// All the bytes of a range that was asked for.
+    async fn bytes(&self, got: GetResult, range: Range<u64>) -> Result<Bytes> {
+        let wanted = range.end - range.start;
         let bytes = match got.bytes().await {
             Ok(bytes) => bytes,
             Err(source) => return Err(self.error(source).await),
@@ -73,6 +95,20 @@ impl ListedFile {
             return Err(self.changed(format!("{} bytes came where {wanted} were asked for", bytes.len())));
         }
         Ok(bytes)
+    }
+
+    /// The same, read into a buffer if the store leaves the reading to us.
+    async fn piece(&self, mut got: GetResult, range: Range<u64>, buffers: &Arc<Buffers>) -> Result<Piece> {
+        if let GetResultPayload::File(file, path) = got.payload {
+            let buffer = buffers.take((range.end - range.start) as usize);
+            let (file, filled) = filled(file, range.start, buffer).await?;
+            if let Some(buffer) = filled {
+                return Ok(Piece::Buffered(buffer));
+            }
+            // What is wrong with the file is the store's to say.
+            got.payload = GetResultPayload::File(file, path);
+        }
+        self.bytes(got, range).await.map(Piece::Shared)
     }
 
     async fn error(&self, source: object_store::Error) -> Error {
@@ -95,6 +131,15 @@ impl ListedFile {
     fn changed(&self, difference: String) -> Error {
         Error::Changed { path: self.url.to_string(), difference }
     }
+}
+
+/// Fills a buffer with the bytes of a local file from `start` on; `None` if they can't all be had.
+async fn filled(mut file: File, start: u64, mut buffer: Buffer) -> Result<(File, Option<Buffer>)> {
+    let fill = move || {
+        let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(buffer.as_mut_slice()));
+        (file, read.is_ok().then_some(buffer))
+    };
+    tokio::task::spawn_blocking(fill).await.map_err(|e| Error::Worker { message: e.to_string() })
 }
 
 /// Bytes that are read at once by those who read a file from the start, one range after the other.
@@ -218,5 +263,70 @@ pub(crate) async fn line_of(file: ListedFile, coding: Coding, position: u64) -> 
     match tokio::task::spawn_blocking(count).await {
         Ok(line) => line,
         Err(e) => Err(Error::Worker { message: e.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    const TEXT: &[u8] = b"0123456789abcdef";
+
+    async fn listed(location: &Location) -> ListedFile {
+        let meta = location.list().await.unwrap().remove(0);
+        ListedFile::try_new(location, &meta.id, &meta.identity).unwrap()
+    }
+
+    async fn local(folder: &tempfile::TempDir) -> (ListedFile, std::path::PathBuf) {
+        let path = folder.path().join("a.csv");
+        fs::write(&path, TEXT).unwrap();
+        (listed(&Location::parse(path.to_str().unwrap()).unwrap()).await, path)
+    }
+
+    #[tokio::test]
+    async fn a_piece_of_a_local_file_comes_in_a_buffer_and_one_of_a_store_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, _) = local(&folder).await;
+        let buffers = Arc::default();
+        let piece = file.read_piece(3..7, &buffers).await.unwrap();
+        assert!(matches!(piece, Piece::Buffered(_)));
+        assert_eq!(piece.into_bytes(), file.read(3..7).await.unwrap());
+
+        let store = InMemory::new();
+        store.put(&"a.csv".into(), TEXT.into()).await.unwrap();
+        let file = listed(&Location::in_store(Arc::new(store), "a.csv").unwrap()).await;
+        let piece = file.read_piece(3..7, &buffers).await.unwrap();
+        assert!(matches!(piece, Piece::Shared(_)));
+        assert_eq!(piece.into_bytes(), TEXT[3..7]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_cut_short_between_look_and_read_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let buffers = Arc::default();
+        for left in [5, 2, 0] {
+            let (file, path) = local(&folder).await;
+            let got = file.get(3..7).await.unwrap();
+            fs::File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
+            let error = file.piece(got, 3..7, &buffers).await.unwrap_err();
+            assert!(matches!(&error, Error::Changed { .. }), "{error}");
+            assert!(error.to_string().ends_with(&format!("size was 16 bytes, now {left} bytes")), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_that_fails_names_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, path) = local(&folder).await;
+        let mut got = file.get(3..7).await.unwrap();
+        // It can be opened, but not read.
+        got.payload = GetResultPayload::File(File::open(folder.path()).unwrap(), path);
+        let error = file.piece(got, 3..7, &Arc::default()).await.unwrap_err();
+        assert!(matches!(&error, Error::Store { url, .. } if *url == *file.url), "{error}");
     }
 }

@@ -13,6 +13,7 @@ mod discover;
 mod fetch;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod piece;
 mod plan;
 mod sample;
 mod text;

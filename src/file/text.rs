@@ -11,6 +11,7 @@ mod ahead;
 mod cutter;
 mod decoding;
 
+use std::sync::Arc;
 use std::thread;
 
 use tokio::runtime::Handle;
@@ -20,6 +21,7 @@ use self::ahead::Fetch;
 use self::cutter::Cutter;
 pub(super) use self::decoding::{bom_bytes, check_encoding};
 use super::FileSource;
+use super::piece::Buffers;
 use super::plan::Plan;
 use crate::error::{Error, Result};
 use crate::ordered::{Task, ordered, worker_error};
@@ -39,9 +41,11 @@ pub(super) fn open(source: &FileSource, plan: Plan, request: ReadRequest) -> Res
     let runtime = Handle::try_current().map_err(|e| Error::Worker { message: e.to_string() })?;
     let (num_threads, batch_rows) = (request.pool.num_threads(), request.batch_rows);
     let (chunks, receiver) = ordered::<Decoded>(2 * num_threads + 2);
-    let (fetched, pieces) = mpsc::channel(RANGES_AHEAD);
-    let fetcher = Task::spawn(Fetch::new(source, &request).run(plan, fetched));
-    let cutter = Cutter::new(source.clone(), request, chunks, runtime);
+    // One waits for the cutter; the others wait where they are fetched.
+    let (fetched, pieces) = mpsc::channel(1);
+    let buffers = Arc::<Buffers>::default();
+    let fetcher = Task::spawn(Fetch::new(source, &request, Arc::clone(&buffers)).run(plan, fetched));
+    let cutter = Cutter::new(source.clone(), request, chunks, runtime, buffers);
     let handle = thread::Builder::new()
         .name("segue-cut".into())
         .spawn(move || cutter.run(pieces))

@@ -1,6 +1,7 @@
 //! Ranges of files, fetched ahead by a task and handed to the cutter in order.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use futures::{StreamExt, stream};
@@ -11,6 +12,7 @@ use crate::budget::{Budget, Permit};
 use crate::error::{Error, Result};
 use crate::file::FileSource;
 use crate::file::fetch::ListedFile;
+use crate::file::piece::{Buffers, Piece};
 use crate::file::plan::{Plan, PlannedFile};
 use crate::format::Format;
 use crate::source::ReadRequest;
@@ -25,8 +27,8 @@ pub(super) enum Fetched {
         head: Option<Bytes>,
     },
     /// The next bytes of it, as stored.
-    Bytes {
-        bytes: Bytes,
+    Piece {
+        piece: Piece,
         _permit: Permit,
         is_last: bool,
     },
@@ -40,6 +42,7 @@ const MARK_BYTES: u64 = 2;
 pub(super) struct Fetch {
     source: FileSource,
     budget: Budget,
+    buffers: Arc<Buffers>,
 }
 
 /// One range to be fetched.
@@ -50,8 +53,8 @@ enum Want {
 }
 
 impl Fetch {
-    pub(super) fn new(source: &FileSource, request: &ReadRequest) -> Self {
-        Self { source: source.clone(), budget: request.budget.lane() }
+    pub(super) fn new(source: &FileSource, request: &ReadRequest, buffers: Arc<Buffers>) -> Self {
+        Self { source: source.clone(), budget: request.budget.lane(), buffers }
     }
 
     /// From where on the stored bytes of a file are needed: from the place where it is gone on with, unless what
@@ -69,6 +72,7 @@ impl Fetch {
 
     pub(super) async fn run(self, plan: Plan, out: mpsc::Sender<Fetched>) -> Result<()> {
         let needs_head = self.source.header == Some(true);
+        let buffers = &Arc::clone(&self.buffers);
         let wants = stream::unfold((self, plan, None::<(ListedFile, u64)>), |(fetch, mut plan, open)| async move {
             let (want, open) = match open {
                 None => match plan.next()? {
@@ -103,8 +107,8 @@ impl Fetch {
                     };
                     Fetched::File { planned: Box::new(planned), from, head }
                 }
-                Want::Range { file, range, permit, is_last } => match file.read(range).await {
-                    Ok(bytes) => Fetched::Bytes { bytes, _permit: permit, is_last },
+                Want::Range { file, range, permit, is_last } => match file.read_piece(range, buffers).await {
+                    Ok(piece) => Fetched::Piece { piece, _permit: permit, is_last },
                     Err(e) => Fetched::Failed(e),
                 },
             }
@@ -124,7 +128,7 @@ impl Fetch {
 pub(super) struct StoredPieces<'a> {
     pieces: &'a mut mpsc::Receiver<Fetched>,
     /// Looked at, and not taken.
-    first: Option<(Bytes, bool)>,
+    first: Option<(Piece, bool)>,
     ended: bool,
 }
 
@@ -138,7 +142,7 @@ impl<'a> StoredPieces<'a> {
         if self.first.is_none() {
             self.first = self.next()?;
         }
-        Ok(self.first.as_ref().map(|(bytes, _)| bytes.as_ref()))
+        Ok(self.first.as_ref().map(|(piece, _)| piece.as_ref()))
     }
 
     /// Says whether all were taken.
@@ -147,17 +151,17 @@ impl<'a> StoredPieces<'a> {
     }
 
     /// The next bytes, and whether they are the last; `None` if the stream was dropped.
-    pub(super) fn next(&mut self) -> Result<Option<(Bytes, bool)>> {
+    pub(super) fn next(&mut self) -> Result<Option<(Piece, bool)>> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
         }
         if self.ended {
-            return Ok(Some((Bytes::new(), true)));
+            return Ok(Some((Piece::Shared(Bytes::new()), true)));
         }
         match self.pieces.blocking_recv() {
-            Some(Fetched::Bytes { bytes, is_last, .. }) => {
+            Some(Fetched::Piece { piece, is_last, .. }) => {
                 self.ended = is_last;
-                Ok(Some((bytes, is_last)))
+                Ok(Some((piece, is_last)))
             }
             Some(Fetched::Failed(e)) => Err(e),
             Some(Fetched::File { planned, .. }) => {
@@ -187,7 +191,7 @@ impl Read for StoredRead<'_, '_> {
                 return Ok(0);
             }
             match self.pieces.next().map_err(io::Error::other)? {
-                Some((bytes, _)) => self.buffer = bytes,
+                Some((piece, _)) => self.buffer = piece.into_bytes(),
                 None => return Err(io::Error::other(Error::Worker { message: "the stream was dropped".into() })),
             }
         }

@@ -1,6 +1,7 @@
 //! The one sequential stage, on a thread of its own: decompresses, decodes charsets, finds headers, cuts into whole
 //! records.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,6 +18,7 @@ use crate::checkpoint::Advance;
 use crate::error::{Error, Result};
 use crate::file::FileSource;
 use crate::file::fetch::{ListedFile, fill, fill_up_to_fault, read_error, text_of};
+use crate::file::piece::{Buffers, Piece};
 use crate::file::plan::{Coding, PlannedFile};
 #[cfg(feature = "csv")]
 use crate::format::csv::CsvCutter;
@@ -36,6 +38,7 @@ pub(super) struct Cutter {
     /// Decoded bytes per 100 bytes of text, as seen last.
     decoded_percent: Arc<AtomicUsize>,
     request: ReadRequest,
+    buffers: Arc<Buffers>,
 }
 
 /// Why the cutter stops early.
@@ -57,10 +60,11 @@ impl Cutter {
         request: ReadRequest,
         chunks: OrderedSender<Decoded>,
         runtime: Handle,
+        buffers: Arc<Buffers>,
     ) -> Self {
         let decodings = Decodings::new(source.clone(), request.clone());
         let decoded_percent = Arc::new(AtomicUsize::new(FIRST_DECODED_PERCENT));
-        Self { source, decodings, chunks, runtime, decoded_percent, request }
+        Self { source, decodings, chunks, runtime, decoded_percent, request, buffers }
     }
 
     pub(super) fn run(mut self, mut pieces: mpsc::Receiver<Fetched>) {
@@ -68,7 +72,7 @@ impl Cutter {
             match pieces.blocking_recv() {
                 None => return,
                 Some(Fetched::Failed(e)) => break Stop::Failed(e),
-                Some(Fetched::Bytes { .. }) => {
+                Some(Fetched::Piece { .. }) => {
                     break Stop::Failed(Error::Worker { message: "bytes before their file".into() });
                 }
                 Some(Fetched::File { planned, from, head }) => {
@@ -123,15 +127,16 @@ impl Cutter {
         }
         // Whole records before a fault are delivered first, however many of them share a piece with it.
         let mut fault = None;
+        let buffers = Arc::clone(&self.buffers);
         let mut next = move || {
             if let Some(fault) = fault.take() {
                 return Err(failed(fault));
             }
-            let mut buffer = vec![0; chunk_bytes];
+            let mut buffer = buffers.take(chunk_bytes);
             let len;
-            (len, fault) = fill_up_to_fault(&mut reader, &mut buffer);
+            (len, fault) = fill_up_to_fault(&mut reader, buffer.as_mut_slice());
             buffer.truncate(len);
-            Ok(Some((Bytes::from(buffer), len < chunk_bytes && fault.is_none())))
+            Ok(Some((Piece::Buffered(buffer), len < chunk_bytes && fault.is_none())))
         };
         self.records(file, coding, start, head, &mut next)
     }
@@ -144,7 +149,7 @@ impl Cutter {
         coding: Coding,
         start: u64,
         head: Option<Bytes>,
-        next_piece: &mut dyn FnMut() -> Result<Option<(Bytes, bool)>>,
+        next_piece: &mut dyn FnMut() -> Result<Option<(Piece, bool)>>,
     ) -> Result<(), Stop> {
         let (is_inferred, bad_records) = (
             self.source.is_inferred,
@@ -168,7 +173,7 @@ impl Cutter {
                 Some(piece) => piece,
                 None => return Err(Stop::Closed),
             };
-            let mut data = joined(carry, piece);
+            let mut data = piece.prepend(&mem::take(&mut carry));
             let context = match &context {
                 Some(context) => context,
                 None => {
@@ -263,14 +268,4 @@ fn start(pool: DecodePool, decoded_percent: Arc<AtomicUsize>, chunk: TextChunk) 
         Ok(Decoded { item, fault, rest })
     };
     located.boxed()
-}
-
-fn joined(carry: Bytes, piece: Bytes) -> Bytes {
-    if carry.is_empty() {
-        return piece;
-    }
-    let mut data = Vec::with_capacity(carry.len() + piece.len());
-    data.extend_from_slice(&carry);
-    data.extend_from_slice(&piece);
-    data.into()
 }

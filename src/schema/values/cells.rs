@@ -1,16 +1,18 @@
 //! What values are collected in: the buffers of arrays to be.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayBuilder, ArrayRef, BooleanBuilder, GenericByteArray, NullBufferBuilder, OffsetSizeTrait, PrimitiveArray,
-    StringViewBuilder, new_empty_array,
+    Array, ArrayBuilder, ArrayRef, BooleanBuilder, GenericByteBuilder, NullBufferBuilder, OffsetSizeTrait,
+    PrimitiveArray, StringViewBuilder, new_empty_array,
 };
-use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow::buffer::ScalarBuffer;
+use arrow::compute::concat;
 use arrow::datatypes::{ArrowPrimitiveType, ByteArrayType, DataType, GenericBinaryType, GenericStringType};
 
 use super::bytes::decode_bytes;
-use super::{BytesFormat, Outcome, ValueFault};
+use super::{BytesFormat, Outcome};
 
 /// Bytes of a text that there is room for, until a column's own are known.
 const EXPECTED_TEXT_BYTES: usize = 8;
@@ -122,89 +124,81 @@ impl Take<bool> for BooleanBuilder {
     }
 }
 
-/// Bytes of different lengths behind each other.
-#[derive(Debug)]
-struct Runs<O> {
-    values: Vec<u8>,
-    /// Where each run starts, and at last where all end.
-    offsets: Vec<O>,
-    /// Lags behind, as those of [`Numbers`].
-    nulls: NullBufferBuilder,
+/// Values of different lengths behind each other.
+struct Runs<T: ByteArrayType> {
+    builder: GenericByteBuilder<T>,
+    /// What stands before those of the builder, which can't be cut: what was kept when values were dropped.
+    kept: Vec<ArrayRef>,
+    num_kept: usize,
 }
 
-impl<O: OffsetSizeTrait> Runs<O> {
-    fn with_capacity(rows: usize, bytes: usize) -> Self {
-        let mut offsets = Vec::with_capacity(rows + 1);
-        offsets.push(O::zero());
-        Self { values: Vec::with_capacity(bytes), offsets, nulls: NullBufferBuilder::new(rows) }
+impl<T: ByteArrayType> fmt::Debug for Runs<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Runs({} rows)", self.num_rows())
     }
+}
 
-    /// Ends a run where the values end now.
-    #[inline(always)]
-    fn end_run(&mut self) -> Outcome<()> {
-        match O::from_usize(self.values.len()) {
-            Some(end) => self.offsets.push(end),
-            None => {
-                self.values.truncate(self.end());
-                return Err(ValueFault::OutOfRange);
-            }
-        }
-        Ok(())
-    }
-
-    fn end(&self) -> usize {
-        self.offsets.last().map_or(0, |end| end.as_usize())
+impl<T: ByteArrayType> Runs<T> {
+    fn with_capacity(rows: usize) -> Self {
+        let builder = GenericByteBuilder::with_capacity(rows, rows * EXPECTED_TEXT_BYTES);
+        Self { builder, kept: Vec::new(), num_kept: 0 }
     }
 
     fn num_rows(&self) -> usize {
-        self.offsets.len() - 1
-    }
-
-    fn push_null(&mut self) {
-        self.nulls.append_n_non_nulls(self.num_rows() - self.nulls.len());
-        self.nulls.append_null();
-        self.offsets.extend(self.offsets.last().copied());
+        self.num_kept + self.builder.len()
     }
 
     fn truncate(&mut self, rows: usize) {
-        self.offsets.truncate(rows + 1);
-        self.values.truncate(self.end());
-        if rows < self.nulls.len() {
-            self.nulls.truncate(rows);
+        if rows >= self.num_rows() {
+            return;
         }
+        if rows > self.num_kept {
+            let kept = self.builder.finish().slice(0, rows - self.num_kept);
+            self.kept.push(Arc::new(kept));
+        } else {
+            self.builder.finish();
+            while let Some(last) = self.kept.pop() {
+                let before = self.num_kept - last.len();
+                if before < rows {
+                    self.kept.push(last.slice(0, rows - before));
+                    break;
+                }
+                self.num_kept = before;
+            }
+        }
+        self.num_kept = rows;
     }
 
     /// Takes the array out, and makes room for one of the same size.
-    fn finish<T: ByteArrayType<Offset = O>>(&mut self) -> ArrayRef {
-        self.nulls.append_n_non_nulls(self.num_rows() - self.nulls.len());
-        let next = Self::with_capacity(self.num_rows(), self.values.len());
-        let Self { values, offsets, mut nulls } = std::mem::replace(self, next);
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        match GenericByteArray::<T>::try_new(offsets, Buffer::from(values), nulls.finish()) {
-            Ok(array) => Arc::new(array),
-            // Only text is taken, and only whole. Were it otherwise, the batch would say that its rows are missing.
-            Err(_) => new_empty_array(&T::DATA_TYPE),
+    fn finish(&mut self) -> ArrayRef {
+        let values = self.builder.values_slice().len();
+        let next = GenericByteBuilder::with_capacity(self.num_rows(), values);
+        let last: ArrayRef = Arc::new(std::mem::replace(&mut self.builder, next).finish());
+        self.num_kept = 0;
+        let mut parts = std::mem::take(&mut self.kept);
+        if parts.is_empty() {
+            return last;
         }
+        parts.push(last);
+        let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+        // Of one type, and no longer than the text they are of. Were it otherwise, the batch would say that rows are missing.
+        concat(&parts).unwrap_or_else(|_| new_empty_array(&T::DATA_TYPE))
     }
 }
 
 /// Texts.
 #[derive(Debug)]
-pub(super) struct Texts<O>(Runs<O>);
+pub(super) struct Texts<O: OffsetSizeTrait>(Runs<GenericStringType<O>>);
 
 impl<O: OffsetSizeTrait> Texts<O> {
     pub(super) fn with_capacity(rows: usize) -> Self {
-        Self(Runs::with_capacity(rows, rows * EXPECTED_TEXT_BYTES))
+        Self(Runs::with_capacity(rows))
     }
 }
 
 impl<O: OffsetSizeTrait> Cells for Texts<O> {
-    fn reserve(&mut self, rows: usize) {
-        self.0.offsets.reserve(rows);
-    }
-
     fn push_null(&mut self) {
-        self.0.push_null();
+        self.0.builder.append_null();
     }
 
     fn num_rows(&self) -> usize {
@@ -216,15 +210,15 @@ impl<O: OffsetSizeTrait> Cells for Texts<O> {
     }
 
     fn finish_as(&mut self, _data_type: &DataType) -> ArrayRef {
-        self.0.finish::<GenericStringType<O>>()
+        self.0.finish()
     }
 }
 
 impl<O: OffsetSizeTrait> Take<&str> for Texts<O> {
     #[inline(always)]
     fn take(&mut self, value: &str) -> Outcome<()> {
-        self.0.values.extend_from_slice(value.as_bytes());
-        self.0.end_run()
+        self.0.builder.append_value(value);
+        Ok(())
     }
 }
 
@@ -259,21 +253,21 @@ impl Take<&str> for StringViewBuilder {
 
 /// Bytes, read from text.
 #[derive(Debug)]
-pub(super) struct Blobs<O> {
-    runs: Runs<O>,
+pub(super) struct Blobs<O: OffsetSizeTrait> {
+    runs: Runs<GenericBinaryType<O>>,
     format: BytesFormat,
     decoded: Vec<u8>,
 }
 
 impl<O: OffsetSizeTrait> Blobs<O> {
     pub(super) fn with_capacity(rows: usize, format: BytesFormat) -> Self {
-        Self { runs: Runs::with_capacity(rows, rows * EXPECTED_TEXT_BYTES), format, decoded: Vec::new() }
+        Self { runs: Runs::with_capacity(rows), format, decoded: Vec::new() }
     }
 }
 
 impl<O: OffsetSizeTrait> Cells for Blobs<O> {
     fn push_null(&mut self) {
-        self.runs.push_null();
+        self.runs.builder.append_null();
     }
 
     fn num_rows(&self) -> usize {
@@ -285,14 +279,14 @@ impl<O: OffsetSizeTrait> Cells for Blobs<O> {
     }
 
     fn finish_as(&mut self, _data_type: &DataType) -> ArrayRef {
-        self.runs.finish::<GenericBinaryType<O>>()
+        self.runs.finish()
     }
 }
 
 impl<O: OffsetSizeTrait> Take<&str> for Blobs<O> {
     fn take(&mut self, text: &str) -> Outcome<()> {
         decode_bytes(text.as_bytes(), self.format, &mut self.decoded)?;
-        self.runs.values.extend_from_slice(&self.decoded);
-        self.runs.end_run()
+        self.runs.builder.append_value(&self.decoded);
+        Ok(())
     }
 }

@@ -19,6 +19,8 @@ pub(crate) use mapping::{Fit, FitTarget};
 pub(crate) use metadata::Origin;
 pub use metadata::Provenance;
 pub use values::BytesFormat;
+#[cfg(any(test, fuzzing))]
+pub(crate) use values::check_times;
 pub(crate) use values::{ColumnBuilder, ValueFault, ValueOptions, infer_type, timestamp_millis, with_article};
 
 use crate::error::{Error, Result};

@@ -251,7 +251,7 @@ fn broken(data: &[u8], start: usize, next: usize, why: BrokenQuotes) -> RecordFa
     RecordFault::new(start, message)
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl CsvDecoder {
     /// Indexes in another way.
     pub(super) fn with_indexing(mut self, indexing: Indexing) -> Self {

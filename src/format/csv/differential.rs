@@ -1,0 +1,542 @@
+//! Generated records by the million: columns over the index, the scalar reference and arrow-csv make the same of them.
+//!
+//! A batch is a thousand records of one schema and one set of options. arrow-csv gets the very same bytes where it has
+//! the options; else the same values as plain CSV: without comments and blank lines, bad records, fields that nobody
+//! reads, and with an empty field for each null. So it stands beside every option.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::datatypes::Schema;
+
+use super::columnar::Indexing;
+use super::index::Kernel;
+use super::plan::{CsvColumn, CsvPlan};
+use super::record::Scan;
+use super::{CsvCutter, CsvOptions, OnFieldCount};
+use crate::format::differential::values::{Kind, Spelling, TYPES};
+use crate::format::differential::{Noise, Run, check_batches};
+use crate::format::{RecordCutter, RecordDecoder, RecordFault};
+use crate::schema::BytesFormat;
+
+/// Records of a batch, at most.
+const BATCH_RECORDS: usize = 2_000;
+
+/// How long a piece is that is cut at each of its bytes.
+const PIECE_BYTES: usize = 300;
+
+/// What a batch's records look like.
+struct Batch {
+    options: CsvOptions,
+    /// For each field of a record the column that reads it, if one does.
+    fields: Vec<Option<usize>>,
+    columns: Vec<Kind>,
+    /// Whether arrow-csv has all of the options, and gets the same bytes.
+    is_plain: bool,
+    has_bad_records: bool,
+}
+
+/// Generated records, and what is known of them.
+#[derive(Default)]
+struct Written {
+    bytes: Vec<u8>,
+    /// Where the good ones start, and the bad ones.
+    starts: Vec<u64>,
+    bad_starts: Vec<usize>,
+    /// The good ones for arrow-csv.
+    canonical: Vec<u8>,
+}
+
+/// What a decoder makes of a chunk.
+#[derive(Debug, PartialEq)]
+struct Decoded {
+    rows: RecordBatch,
+    starts: Vec<u64>,
+    faults: Vec<RecordFault>,
+}
+
+impl Batch {
+    fn new(noise: &mut Noise) -> Self {
+        let is_plain = noise.once_in(3);
+        let mut columns: Vec<Kind> = Vec::new();
+        for index in 0..1 + noise.below(12) {
+            let kind = Kind::new(noise.pick(&TYPES), &format!("c{index}"));
+            columns.push(kind.with_nullable(!noise.once_in(4)));
+        }
+        let mut fields: Vec<Option<usize>> = (0..columns.len()).map(Some).collect();
+        if !is_plain && noise.once_in(2) {
+            for _ in 0..noise.below(4) {
+                fields.push(None);
+            }
+            for place in (1..fields.len()).rev() {
+                fields.swap(place, noise.below(place + 1));
+            }
+        }
+        let quote = match noise.below(8) {
+            0 => Some(b'\''),
+            1 if !is_plain => None,
+            _ => Some(b'"'),
+        };
+        // Values hold no blanks, and no signs of these kinds, where there are no quotes to hide them.
+        let delimiter = match noise.below(8) {
+            0 => Some(b';'),
+            1 => Some(b'\t'),
+            2 => Some(b'|'),
+            3 if quote.is_some() => Some(noise.pick(b" :-.\x01")),
+            4 => Some(b','),
+            _ => None,
+        };
+        let lenient = |noise: &mut Noise| match !is_plain && noise.once_in(4) {
+            true => OnFieldCount::Lenient,
+            false => OnFieldCount::Fail,
+        };
+        // What isn't text can be told from the first two also without quotes.
+        let literals = if quote.is_some() { ["NULL", "é", "-", "n/a", "0"].as_slice() } else { &["NULL", "é"] };
+        let null_literal = (!is_plain && noise.once_in(3)).then(|| noise.pick(literals).to_owned());
+        let options = CsvOptions {
+            delimiter,
+            quote,
+            escape: noise.once_in(5).then_some(b'\\'),
+            comment: noise.once_in(5).then_some(b'#'),
+            null_literal: null_literal.filter(|literal| !literal.contains(char::from(delimiter.unwrap_or(b',')))),
+            missing_fields: lenient(noise),
+            extra_fields: lenient(noise),
+            decimal_rounding: !is_plain && noise.once_in(3),
+            bytes_format: noise.pick(&[BytesFormat::Base64, BytesFormat::Hex]),
+            ..CsvOptions::default()
+        };
+        options.check().unwrap();
+        Self { options, fields, columns, is_plain, has_bad_records: !is_plain && noise.once_in(2) }
+    }
+
+    fn spelling(&self) -> Spelling {
+        Spelling {
+            is_plain: self.is_plain,
+            is_json: false,
+            bytes_format: self.options.bytes_format,
+            rounding: self.options.decimal_rounding,
+        }
+    }
+
+    fn plan(&self) -> CsvPlan {
+        let index = |column: usize| self.fields.iter().position(|field| *field == Some(column)).unwrap();
+        let column =
+            |(place, kind): (usize, &Kind)| CsvColumn { index: index(place), field: Arc::new(kind.field.clone()) };
+        CsvPlan::new(&self.options, self.columns.iter().enumerate().map(column).collect(), self.fields.len())
+    }
+
+    fn delimiter(&self) -> u8 {
+        self.options.delimiter.unwrap_or(b',')
+    }
+
+    fn write(&self, noise: &mut Noise, num_records: usize) -> Written {
+        let mut written = Written::default();
+        let line_end = noise.below(3);
+        for index in 0..num_records {
+            self.write_between(noise, &mut written.bytes);
+            if self.has_bad_records && noise.once_in(100) {
+                written.bad_starts.push(written.bytes.len());
+                self.write_bad(noise, &mut written.bytes);
+            } else {
+                written.starts.push(written.bytes.len() as u64);
+                self.write_record(noise, &mut written);
+            }
+            let is_last = index + 1 == num_records;
+            let is_empty = written.starts.last() == Some(&(written.bytes.len() as u64));
+            match line_end {
+                // An empty one would not be there without its line end.
+                _ if is_last && !is_empty && noise.once_in(2) => {}
+                0 => written.bytes.push(b'\n'),
+                1 => written.bytes.extend(b"\r\n"),
+                _ => written.bytes.extend(noise.pick(&[b"\n".as_slice(), b"\r\n"])),
+            }
+        }
+        written
+    }
+
+    /// Blank lines and comments.
+    fn write_between(&self, noise: &mut Noise, bytes: &mut Vec<u8>) {
+        // With one field an empty line is a record.
+        if self.fields.len() > 1 && noise.once_in(50) {
+            bytes.extend(noise.pick(&[b"\n".as_slice(), b"\r\n", b"\n\n"]));
+        }
+        if self.options.comment.is_some() && noise.once_in(20) {
+            bytes.extend(noise.pick(&[b"#\n".as_slice(), b"# \"open, and\r\n", b"#,,\\\n"]));
+        }
+    }
+
+    /// Text whose bytes are special somewhere.
+    fn text(&self, noise: &mut Noise, text: &mut String) {
+        text.clear();
+        // Without quotes and escapes some bytes can't be told from structure.
+        let has_all = self.options.quote.is_some();
+        let has_most = has_all || self.options.escape.is_some();
+        let num_pieces = match noise.below(16) {
+            0 => 0,
+            1 => 40,
+            _ => noise.below(8),
+        };
+        let quote = char::from(self.options.quote.unwrap_or(b'"'));
+        for _ in 0..num_pieces {
+            match noise.below(24) {
+                0 if has_most => text.push(self.delimiter().into()),
+                1 if has_most => text.push('\n'),
+                2 if has_all => text.push_str("\r\n"),
+                3 if has_all => text.push('\r'),
+                4 => text.push(quote),
+                5 if has_most => text.push('\\'),
+                6 if has_most => text.push('#'),
+                7 => text.push('é'),
+                8 => text.push('中'),
+                9 => text.push('😀'),
+                10 => text.push_str("6\" nail "),
+                11 => text.push_str(&"x".repeat(noise.below(70))),
+                12 if has_all => text.push_str(&quote.to_string().repeat(1 + noise.below(3))),
+                13 => text.push(' '),
+                _ => text.extend((0..noise.below(9)).map(|_| char::from(b'a' + noise.below(26) as u8))),
+            }
+        }
+        if !has_most {
+            text.retain(|c| c != char::from(self.delimiter()));
+        }
+    }
+
+    fn write_record(&self, noise: &mut Noise, written: &mut Written) {
+        let (mut ours, mut theirs) = (String::new(), String::new());
+        // For each column what arrow-csv gets; none is null.
+        let mut canonical: Vec<Option<String>> = vec![None; self.columns.len()];
+        let nullable_from = |place: usize| {
+            self.fields[place..].iter().flatten().all(|column| self.columns[*column].field.is_nullable())
+        };
+        let num_fields = match self.options.missing_fields {
+            // Of one field the line might be blank.
+            OnFieldCount::Lenient if self.fields.len() > 2 && noise.once_in(4) => {
+                let place = 2 + noise.below(self.fields.len() - 2);
+                if nullable_from(place) { place } else { self.fields.len() }
+            }
+            _ => self.fields.len(),
+        };
+        for (place, field) in self.fields[..num_fields].iter().enumerate() {
+            if place > 0 {
+                written.bytes.push(self.delimiter());
+            }
+            let kind = field.map(|column| &self.columns[column]);
+            let is_text = kind.is_none_or(Kind::is_text);
+            if is_text {
+                self.text(noise, &mut ours);
+                theirs.clone_from(&ours);
+            } else if let Some(kind) = kind {
+                kind.write(noise, self.spelling(), &mut ours, &mut theirs);
+            }
+            let is_nullable = kind.is_some_and(|kind| kind.field.is_nullable());
+            let null_literal = self.options.null_literal.as_deref();
+            if is_nullable && noise.once_in(6) && self.write_null(noise, is_text, &mut written.bytes) {
+                continue;
+            }
+            if null_literal == Some(ours.as_str()) && self.options.quote.is_none() {
+                // It would be null.
+                ours.push('x');
+                theirs.push('x');
+            }
+            self.write_field(noise, &ours, place, num_fields, &mut written.bytes);
+            if let Some(column) = field {
+                canonical[*column] = Some(std::mem::take(&mut theirs));
+            }
+        }
+        if num_fields == self.fields.len() && self.options.extra_fields == OnFieldCount::Lenient && noise.once_in(4) {
+            for _ in 0..1 + noise.below(3) {
+                written.bytes.push(self.delimiter());
+                self.text(noise, &mut ours);
+                self.write_field(noise, &ours, 1, usize::MAX, &mut written.bytes);
+            }
+        }
+        for (place, value) in canonical.iter().enumerate() {
+            if place > 0 {
+                written.canonical.push(b',');
+            }
+            written.canonical.push(b'"');
+            for byte in value.as_deref().unwrap_or_default().bytes() {
+                written.canonical.push(byte);
+                if byte == b'"' {
+                    written.canonical.push(byte);
+                }
+            }
+            written.canonical.push(b'"');
+        }
+        written.canonical.push(b'\n');
+    }
+
+    /// Says whether a null was written: text has none without a literal.
+    fn write_null(&self, noise: &mut Noise, is_text: bool, bytes: &mut Vec<u8>) -> bool {
+        match (&self.options.null_literal, self.options.quote) {
+            (Some(literal), _) if is_text || noise.once_in(2) => bytes.extend(literal.as_bytes()),
+            _ if is_text => return false,
+            // Of one field the line would be blank for arrow-csv.
+            (_, Some(quote)) if noise.once_in(3) || (self.is_plain && self.fields.len() == 1) => {
+                bytes.extend([quote, quote]);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Writes a value that isn't null: quoted where it has to be, and now and then where not; or with escapes.
+    fn write_field(&self, noise: &mut Noise, text: &str, place: usize, num_fields: usize, bytes: &mut Vec<u8>) {
+        let CsvOptions { quote, escape, comment, null_literal, .. } = &self.options;
+        let is_special = |byte: u8| {
+            byte == self.delimiter() || byte == b'\n' || Some(byte) == *escape || (self.is_plain && byte == b'\r')
+        };
+        let first = text.as_bytes().first().copied();
+        let has_to = text.bytes().any(is_special)
+            || (first.is_some() && first == *quote)
+            || (place == 0 && first.is_some() && first == *comment)
+            || null_literal.as_deref() == Some(text)
+            || text.ends_with('\r')
+            // For arrow-csv that is a blank line.
+            || (self.is_plain && num_fields == 1 && text.is_empty());
+        let by_escapes = !self.is_plain
+            && escape.is_some()
+            // The reference takes a CR before a line end for a part of it, escaped or not.
+            && !text.contains('\r')
+            && null_literal.as_deref() != Some(text)
+            && (quote.is_none() || noise.once_in(3));
+        match (*quote, *escape) {
+            (_, Some(escape)) if has_to && by_escapes => {
+                for (at, byte) in text.bytes().enumerate() {
+                    if is_special(byte) || (at == 0 && (Some(byte) == *quote || Some(byte) == *comment)) {
+                        bytes.push(escape);
+                    }
+                    bytes.push(byte);
+                }
+            }
+            (Some(quote), escape) if has_to || noise.once_in(6) => {
+                bytes.push(quote);
+                for byte in text.bytes() {
+                    if byte == quote {
+                        bytes.push(escape.filter(|_| noise.once_in(2)).unwrap_or(quote));
+                    } else if Some(byte) == escape {
+                        bytes.push(byte);
+                    }
+                    bytes.push(byte);
+                }
+                bytes.push(quote);
+            }
+            _ => bytes.extend(text.as_bytes()),
+        }
+    }
+
+    /// A record with something wrong, without its line end.
+    fn write_bad(&self, noise: &mut Noise, bytes: &mut Vec<u8>) {
+        let delimiter = self.delimiter();
+        let num_fields = self.fields.len();
+        let bare = |bytes: &mut Vec<u8>, num_fields: usize| {
+            for place in 0..num_fields {
+                if place > 0 {
+                    bytes.push(delimiter);
+                }
+                bytes.push(b'z');
+            }
+        };
+        let has_value = self.columns.iter().any(|kind| !kind.is_text());
+        match (noise.below(4), self.options.quote) {
+            // No value of any other type than text.
+            (0, _) if has_value => bare(bytes, num_fields),
+            (1, _) if self.options.extra_fields == OnFieldCount::Fail => bare(bytes, num_fields + 1 + noise.below(3)),
+            (2, Some(quote)) => {
+                bytes.extend([quote, b'a', quote]);
+                bare(bytes, num_fields);
+            }
+            _ => {
+                bytes.push(b'\xff');
+                bare(bytes, num_fields);
+            }
+        }
+    }
+}
+
+/// Which way of decoding is meant.
+#[derive(Clone, Copy)]
+enum Way {
+    Fast(Indexing),
+    Reference,
+}
+
+/// Decodes all of a chunk, also what stands behind bad records.
+fn decode(plan: &CsvPlan, way: Way, chunk: &[u8]) -> Decoded {
+    let (mut batches, mut starts, mut faults, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    while at < chunk.len() {
+        let decode = |chunk: &[u8], starts: &mut Vec<u64>| {
+            let mut decoder = plan.decoder(0).unwrap();
+            let outcome = match way {
+                Way::Fast(indexing) => {
+                    decoder = decoder.with_indexing(indexing);
+                    decoder.decode(chunk, starts)
+                }
+                Way::Reference => decoder.decode_by_reference(chunk, starts),
+            };
+            outcome.map(|()| decoder.finish().unwrap())
+        };
+        let mut chunk_starts = Vec::new();
+        match decode(&chunk[at..], &mut chunk_starts) {
+            Ok(batch) => {
+                batches.push(batch);
+                starts.extend(chunk_starts.iter().map(|start| start + at as u64));
+                at = chunk.len();
+            }
+            Err(mut fault) => {
+                let bad = at + fault.start;
+                chunk_starts.clear();
+                batches.push(decode(&chunk[at..bad], &mut chunk_starts).unwrap());
+                starts.extend(chunk_starts.iter().map(|start| start + at as u64));
+                fault.start = bad;
+                faults.push(fault);
+                at = match plan.dialect.scan(chunk, bad, true, &mut Vec::new()) {
+                    Scan::Record { next }
+                    | Scan::Blank { next }
+                    | Scan::Comment { next }
+                    | Scan::Broken { next, .. } => next,
+                    Scan::Incomplete => panic!("incomplete at the end"),
+                };
+            }
+        }
+    }
+    Decoded { rows: concat_batches(&plan.schema, &batches).unwrap(), starts, faults }
+}
+
+/// What arrow-csv makes of the good records.
+fn decode_by_arrow(batch: &Batch, written: &Written) -> RecordBatch {
+    let fields: Vec<_> = batch.columns.iter().map(Kind::field_for_others).collect();
+    let builder = arrow_csv::ReaderBuilder::new(Arc::new(Schema::new(fields)));
+    let mut builder = builder.with_batch_size(written.starts.len() + 1);
+    let mut bytes = &written.canonical;
+    if batch.is_plain {
+        bytes = &written.bytes;
+        builder = builder.with_delimiter(batch.delimiter()).with_quote(batch.options.quote.unwrap_or(b'"'));
+        if let Some(escape) = batch.options.escape {
+            builder = builder.with_escape(escape);
+        }
+        if let Some(comment) = batch.options.comment {
+            builder = builder.with_comment(comment);
+        }
+    }
+    let mut decoder = builder.build_decoder();
+    let mut at = 0;
+    loop {
+        // No bytes at last: the end.
+        let num_bytes = decoder.decode(&bytes[at..]).unwrap();
+        if num_bytes == 0 {
+            break;
+        }
+        at += num_bytes;
+    }
+    assert_eq!(at, bytes.len());
+    decoder.flush().unwrap().unwrap()
+}
+
+/// Cuts a chunk at each of its bytes as a file is cut whose bytes arrive in two pieces, and decodes both parts.
+fn check_every_cut(plan: &CsvPlan, indexing: Indexing, chunk: &[u8], place: &str) {
+    let whole = decode(plan, Way::Reference, chunk);
+    for len in 0..=chunk.len() {
+        let cut = CsvCutter::new(plan.dialect.clone()).with_kernel(indexing.kernel).cut(&chunk[..len]);
+        let (first, rest) = chunk.split_at(cut);
+        let (first, mut rest) = (decode(plan, Way::Fast(indexing), first), decode(plan, Way::Fast(indexing), rest));
+        rest.starts.iter_mut().for_each(|start| *start += cut as u64);
+        for fault in &mut rest.faults {
+            fault.start += cut;
+        }
+        let joined = Decoded {
+            rows: concat_batches(&plan.schema, [&first.rows, &rest.rows]).unwrap(),
+            starts: [first.starts, rest.starts].concat(),
+            faults: [first.faults, rest.faults].concat(),
+        };
+        assert!(
+            joined == whole,
+            "{place}: cut at {cut} when byte {len} ends a piece of {:?}: {:?} instead of {:?}, {:?}",
+            String::from_utf8_lossy(chunk),
+            (&joined.starts, &joined.faults),
+            (&whole.starts, &whole.faults),
+            plan.dialect
+        );
+    }
+}
+
+/// Some records in the middle.
+fn piece<'a>(noise: &mut Noise, written: &Written, bytes: &'a [u8]) -> &'a [u8] {
+    let start = written.starts.get(noise.below(written.starts.len().max(1))).map_or(0, |start| *start as usize);
+    let start = start.min(bytes.len());
+    &bytes[start..bytes.len().min(start + noise.below(PIECE_BYTES))]
+}
+
+fn check_batch(run: &mut Run, mut noise: Noise) {
+    let batch = Batch::new(&mut noise);
+    let num_records = 1 + noise.below(BATCH_RECORDS);
+    let written = batch.write(&mut noise, num_records);
+    let kernel = noise.pick(&[Kernel::detect(), Kernel::detect(), Kernel::Swar]);
+    let indexing = Indexing { kernel, window_bytes: noise.pick(&[64, 1 << 10, 1 << 15, 1 << 15]) };
+    let place = run.place();
+    let plan = batch.plan();
+
+    let ours = decode(&plan, Way::Fast(indexing), &written.bytes);
+    let unexpected = ours.faults.iter().find(|fault| !written.bad_starts.contains(&fault.start));
+    assert!(unexpected.is_none(), "{place}: a good record is refused: {unexpected:?}, {:?}", batch.options);
+    assert!(ours.starts == written.starts, "{place}: a bad record is taken, or records start elsewhere");
+    assert!(decode(&plan, Way::Reference, &written.bytes) == ours, "{place}: the reference differs");
+    if !written.starts.is_empty() {
+        check_batches(&ours.rows, &decode_by_arrow(&batch, &written), batch.options.bytes_format, true, &place);
+    }
+    check_every_cut(&plan, indexing, piece(&mut noise, &written, &written.bytes), &place);
+
+    // Where nobody knows what is right, both ways have to agree.
+    let mut plan = plan;
+    plan.dialect.max_record_bytes = noise.pick(&[60, 200, 1 << 20]);
+    let bytes = noise.mutated(&written.bytes, b"\"\"\"',\n\r;\\#-\xff\xc3 1a\0");
+    let expected = decode(&plan, Way::Reference, &bytes);
+    assert!(
+        decode(&plan, Way::Fast(indexing), &bytes) == expected,
+        "{place}: the reference differs on mutated records"
+    );
+    check_every_cut(&plan, indexing, piece(&mut noise, &written, &bytes), &place);
+    count(run, &batch, &written, num_records);
+    run.count("records of mutated bytes, good", expected.starts.len());
+    run.count("records of mutated bytes, bad", expected.faults.len());
+}
+
+fn count(run: &mut Run, batch: &Batch, written: &Written, num_records: usize) {
+    run.add_records(num_records);
+    for kind in &batch.columns {
+        run.count(format!("values of {}", kind.sql), num_records);
+    }
+    let options = &batch.options;
+    let shown = |byte: Option<u8>| byte.map_or("none".to_owned(), |byte| format!("{:?}", char::from(byte)));
+    run.count(format!("records with delimiter {}", shown(Some(batch.delimiter()))), num_records);
+    run.count(format!("records with quote {}", shown(options.quote)), num_records);
+    run.count(format!("records with escape {}", shown(options.escape)), num_records);
+    run.count(format!("records with comments {}", shown(options.comment)), num_records);
+    run.count(format!("records with null literal {}", options.null_literal.as_deref().unwrap_or("none")), num_records);
+    run.count(format!("records with missing fields {:?}", options.missing_fields), num_records);
+    run.count(format!("records with extra fields {:?}", options.extra_fields), num_records);
+    run.count(format!("records with decimal rounding {}", options.decimal_rounding), num_records);
+    run.count(format!("records with bytes as {:?}", options.bytes_format), num_records);
+    run.count("records that are bad", written.bad_starts.len());
+    let by_arrow = if batch.is_plain { "the same bytes" } else { "as plain CSV" };
+    run.count(format!("records that arrow-csv read too, {by_arrow}"), written.starts.len());
+}
+
+fn run(mut run: Run) {
+    while let Some(noise) = run.next_batch() {
+        check_batch(&mut run, noise);
+    }
+    run.print("CSV");
+}
+
+#[test]
+fn some_thousand_records_are_read_alike_by_all() {
+    run(Run::new(7, 6_000));
+}
+
+#[test]
+#[ignore = "millions of records"]
+fn differential_csv() {
+    run(Run::from_environment(10_000_000));
+}

@@ -1,0 +1,597 @@
+//! Generated records by the million: the fast way, the strict one and arrow-json make the same of them.
+//!
+//! A batch is a thousand records of one schema and one set of options. arrow-json gets the very same bytes where it
+//! reads them as we do; else the same values, one plain object a line. So it stands beside every option, and beside what
+//! it reads otherwise: of a key that stands twice it takes the first value, a key of another case is another key, it
+//! reads a float as an integer, and a string as a number, without being asked.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+
+use super::JsonOptions;
+use super::decoder::{JsonPlan, valid_records};
+use crate::format::differential::values::{Kind, Spelling, TYPES};
+use crate::format::differential::{Noise, Run, check_batches};
+use crate::format::{LineCutter, RecordCutter, RecordDecoder, RecordFault};
+use crate::schema::{BytesFormat, parse_schema};
+
+/// Records of a batch, at most.
+const BATCH_RECORDS: usize = 2_000;
+
+/// How long a piece is that is cut at each of its bytes.
+const PIECE_BYTES: usize = 400;
+
+const NESTED: [&str; 5] = [
+    "ARRAY<INT>",
+    "ROW<a INT, b STRING, t TIMESTAMP(3)>",
+    "MAP<STRING, DECIMAL(18,6)>",
+    "ARRAY<ROW<x ARRAY<STRING>, m MAP<STRING, BOOLEAN>>>",
+    "ROW<r ROW<d DATE, f DOUBLE>>",
+];
+
+/// A type, and what its values are made of.
+enum Shape {
+    Scalar(Kind),
+    List(Box<Shape>),
+    Row(Vec<(String, Shape)>),
+    Map(Box<Shape>),
+}
+
+struct Column {
+    sql: &'static str,
+    field: Field,
+    shape: Shape,
+}
+
+/// What a batch's records look like.
+struct Batch {
+    options: JsonOptions,
+    columns: Vec<Column>,
+    /// Whether arrow-json reads the same bytes alike.
+    is_plain: bool,
+    has_bad_records: bool,
+    /// Most records have their keys in this order, with these blanks.
+    order: Vec<usize>,
+    blanks: [&'static str; 4],
+}
+
+/// Generated records, and what is known of them.
+#[derive(Default)]
+struct Written {
+    bytes: Vec<u8>,
+    /// Where the good ones start, and the bad ones.
+    starts: Vec<u64>,
+    bad_starts: Vec<usize>,
+    /// The good ones for arrow-json.
+    canonical: String,
+}
+
+/// What a decoder makes of a chunk.
+#[derive(Debug, PartialEq)]
+struct Decoded {
+    rows: RecordBatch,
+    starts: Vec<u64>,
+    faults: Vec<RecordFault>,
+}
+
+fn shape_of(sql: &'static str, field: &Field) -> Shape {
+    let below = |field: &Field| -> Shape {
+        // How many digits a time has stands beside its type.
+        let is_same = |sql: &&str| {
+            let known = parse_schema(&format!("c {sql}")).unwrap();
+            known.field(0).data_type() == field.data_type() && known.field(0).metadata() == field.metadata()
+        };
+        let known = TYPES.into_iter().find(is_same);
+        shape_of(known.unwrap_or_default(), field)
+    };
+    match field.data_type() {
+        DataType::List(item) => Shape::List(Box::new(below(item))),
+        DataType::Struct(fields) => {
+            Shape::Row(fields.iter().map(|field| (field.name().clone(), below(field))).collect())
+        }
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(pair) => Shape::Map(Box::new(below(&pair[1]))),
+            other => panic!("a map of {other}"),
+        },
+        _ => Shape::Scalar(Kind::new(sql, "c")),
+    }
+}
+
+impl Batch {
+    fn new(noise: &mut Noise) -> Self {
+        let is_plain = noise.once_in(3);
+        let mut columns = Vec::new();
+        for index in 0..1 + noise.below(10) {
+            let sql = if noise.once_in(6) { noise.pick(&NESTED) } else { noise.pick(&TYPES) };
+            let field = parse_schema(&format!("c{index} {sql}")).unwrap().field(0).clone();
+            let shape = shape_of(sql, &field);
+            columns.push(Column { sql, field: field.with_nullable(!noise.once_in(4)), shape });
+        }
+        let mut order: Vec<usize> = (0..columns.len()).collect();
+        if noise.once_in(2) {
+            shuffle(noise, &mut order);
+        }
+        let options = JsonOptions {
+            fail_on_missing_field: noise.once_in(4),
+            case_insensitive_names: !is_plain && noise.once_in(3),
+            coerce: !is_plain && noise.once_in(3),
+            max_depth: noise.pick(&[64, 64, 8]),
+        };
+        let blanks = match noise.below(3) {
+            0 => ["", "", "", ""],
+            1 => ["", " ", " ", ""],
+            _ => std::array::from_fn(|_| noise.pick(&["", " ", "\t", " \r "])),
+        };
+        let has_bad_records = !is_plain && noise.once_in(2);
+        Self { options, columns, is_plain, has_bad_records, order, blanks }
+    }
+
+    fn schema(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.columns.iter().map(|column| column.field.clone()).collect::<Vec<_>>()))
+    }
+
+    fn plan(&self) -> JsonPlan {
+        let columns = self.schema().fields().iter().map(|field| (field.name().clone(), Arc::clone(field))).collect();
+        JsonPlan::try_new(columns, &self.options).unwrap()
+    }
+
+    fn write(&self, noise: &mut Noise, num_records: usize) -> Written {
+        let mut written = Written::default();
+        let (mut record, mut canonical) = (String::new(), String::new());
+        let line_end = noise.below(3);
+        for index in 0..num_records {
+            if noise.once_in(50) {
+                written.bytes.extend(noise.pick(&[b"\n".as_slice(), b" \t\r\n", b"\n\n"]));
+            }
+            if self.has_bad_records && noise.once_in(100) {
+                written.bad_starts.push(written.bytes.len());
+                written.bytes.extend(self.bad(noise));
+            } else {
+                written.starts.push(written.bytes.len() as u64);
+                record.clear();
+                canonical.clear();
+                self.write_record(noise, &mut record, &mut canonical);
+                written.bytes.extend(record.as_bytes());
+                written.canonical.push_str(&canonical);
+                written.canonical.push('\n');
+            }
+            match line_end {
+                _ if index + 1 == num_records && noise.once_in(2) => {}
+                0 => written.bytes.push(b'\n'),
+                1 => written.bytes.extend(b"\r\n"),
+                _ => written.bytes.extend(noise.pick(&[b"\n".as_slice(), b"\r\n"])),
+            }
+        }
+        written
+    }
+
+    fn write_record(&self, noise: &mut Noise, ours: &mut String, theirs: &mut String) {
+        let is_usual = !noise.once_in(10);
+        let mut order = self.order.clone();
+        if !is_usual && noise.once_in(2) {
+            shuffle(noise, &mut order);
+        }
+        let [open, colon, comma, close] = self.blanks;
+        let mut values: Vec<Option<String>> = self.columns.iter().map(|_| None).collect();
+        let mut is_first = true;
+        let mut separate = |ours: &mut String| {
+            if !std::mem::take(&mut is_first) {
+                let _ = write!(ours, "{close},{comma}");
+            }
+        };
+        ours.push_str(open);
+        ours.push('{');
+        for index in order {
+            let column = &self.columns[index];
+            if !is_usual && noise.once_in(4) {
+                // Keys that nobody wants.
+                separate(ours);
+                let _ = write!(ours, "\"{}\":{colon}", noise.pick(&["other", "", "c", "c00", "\\u0063\\\"", "é"]));
+                any_value(noise, 4, ours);
+            }
+            if !is_usual && !self.is_plain && noise.once_in(6) {
+                // Of a key that stands twice the last value counts, whatever the first one is.
+                separate(ours);
+                let _ = write!(ours, "\"{}\":", column.field.name());
+                any_value(noise, 3, ours);
+            } else if !is_usual && !self.options.fail_on_missing_field && column.field.is_nullable() && noise.once_in(4)
+            {
+                continue;
+            }
+            separate(ours);
+            self.write_key(noise, column.field.name(), is_usual, ours);
+            let _ = write!(ours, "{}:{colon}", if colon == " " { "" } else { colon });
+            let mut value = String::new();
+            if column.field.is_nullable() && noise.once_in(8) {
+                ours.push_str("null");
+                value.push_str("null");
+            } else {
+                self.write_value(noise, &column.shape, ours, &mut value);
+            }
+            values[index] = Some(value);
+        }
+        ours.push_str(close);
+        ours.push('}');
+        ours.push_str(open);
+        let separators = std::iter::once('{').chain(std::iter::repeat(','));
+        for ((column, value), separator) in self.columns.iter().zip(&values).zip(separators) {
+            let _ = write!(theirs, "{separator}\"{}\":{}", column.field.name(), value.as_deref().unwrap_or("null"));
+        }
+        theirs.push('}');
+    }
+
+    fn write_key(&self, noise: &mut Noise, name: &str, is_usual: bool, ours: &mut String) {
+        let spelled = match name.strip_prefix('c') {
+            Some(rest) if !is_usual && noise.once_in(4) => format!("\\u0063{rest}"),
+            Some(rest) if self.options.case_insensitive_names && noise.once_in(3) => format!("C{rest}"),
+            _ => name.to_owned(),
+        };
+        let _ = write!(ours, "\"{spelled}\"");
+    }
+
+    fn write_value(&self, noise: &mut Noise, shape: &Shape, ours: &mut String, theirs: &mut String) {
+        let both = |text: &str, ours: &mut String, theirs: &mut String| {
+            ours.push_str(text);
+            theirs.push_str(text);
+        };
+        let blank = |noise: &mut Noise, ours: &mut String| ours.push_str(noise.pick(&["", "", "", " ", "\t "]));
+        let nullable = |noise: &mut Noise, shape: &Shape, ours: &mut String, theirs: &mut String| {
+            if noise.once_in(6) {
+                both("null", ours, theirs);
+            } else {
+                self.write_value(noise, shape, ours, theirs);
+            }
+        };
+        match shape {
+            Shape::Scalar(kind) => self.write_scalar(noise, kind, ours, theirs),
+            Shape::List(item) => {
+                both("[", ours, theirs);
+                for index in 0..noise.below(4) {
+                    if index > 0 {
+                        both(",", ours, theirs);
+                    }
+                    blank(noise, ours);
+                    nullable(noise, item, ours, theirs);
+                    blank(noise, ours);
+                }
+                both("]", ours, theirs);
+            }
+            Shape::Row(fields) => {
+                both("{", ours, theirs);
+                let mut is_first = true;
+                for (name, shape) in fields {
+                    if !self.options.fail_on_missing_field && noise.once_in(8) {
+                        continue;
+                    }
+                    if !std::mem::take(&mut is_first) {
+                        both(",", ours, theirs);
+                    }
+                    blank(noise, ours);
+                    both(&format!("\"{name}\":"), ours, theirs);
+                    blank(noise, ours);
+                    nullable(noise, shape, ours, theirs);
+                }
+                both("}", ours, theirs);
+            }
+            Shape::Map(value) => {
+                both("{", ours, theirs);
+                for index in 0..noise.below(4) {
+                    if index > 0 {
+                        both(",", ours, theirs);
+                    }
+                    both(&format!("\"k{index}\":"), ours, theirs);
+                    nullable(noise, value, ours, theirs);
+                }
+                both("}", ours, theirs);
+            }
+        }
+    }
+
+    fn write_scalar(&self, noise: &mut Noise, kind: &Kind, ours: &mut String, theirs: &mut String) {
+        let spelling =
+            Spelling { is_plain: self.is_plain, is_json: true, bytes_format: BytesFormat::Base64, rounding: false };
+        let (mut our_value, mut their_value) = (String::new(), String::new());
+        let is_free = !self.is_plain;
+        if kind.is_text() {
+            if self.options.coerce && noise.once_in(6) {
+                // What is no text is read as it is written.
+                let value = noise.pick(&["1.50", "true", "-0", "1e3", "false", "123456789012345678901234567890"]);
+                ours.push_str(value);
+                let _ = write!(theirs, "\"{value}\"");
+                return;
+            }
+            text(noise, &mut their_value);
+            write_string(noise, &their_value, ours);
+            theirs.push_str(&serde_json::to_string(&their_value).unwrap());
+            return;
+        }
+        if is_free && kind.is_float() && noise.once_in(20) {
+            let (value, their_value) = noise.pick(&[("NaN", "NaN"), ("Infinity", "inf"), ("-Infinity", "-inf")]);
+            let _ = write!(ours, "\"{value}\"");
+            let _ = write!(theirs, "\"{their_value}\"");
+            return;
+        }
+        kind.write(noise, spelling, &mut our_value, &mut their_value);
+        if !kind.is_bare_in_json() {
+            // Now and then with escapes that change nothing.
+            match noise.once_in(10) {
+                true => write_string(noise, &our_value, ours),
+                false => ours.extend(["\"", &our_value, "\""]),
+            }
+            theirs.extend(["\"", &their_value, "\""]);
+            return;
+        }
+        theirs.push_str(&their_value);
+        let may_quote = is_free && (self.options.coerce || kind.is_decimal());
+        match may_quote && noise.once_in(4) {
+            true => ours.extend(["\"", &our_value, "\""]),
+            false => ours.push_str(&our_value),
+        }
+    }
+
+    /// A record with something wrong, without its line end.
+    fn bad(&self, noise: &mut Noise) -> Vec<u8> {
+        let name = self.columns[0].field.name();
+        match noise.below(8) {
+            0 => b"[{\"c0\":1}]".to_vec(),
+            1 => b"{\"c0\":null} {}".to_vec(),
+            2 => format!("{{\"{name}\":}}").into_bytes(),
+            3 => b"{\"other\":\"\xff\"}".to_vec(),
+            4 => b"{\"other\":\"\\ud800\"}".to_vec(),
+            5 => format!("{{\"other\":{}1{}}}", "[".repeat(70), "]".repeat(70)).into_bytes(),
+            6 => b"{\"other\":01}".to_vec(),
+            _ => b"{\"other\":1".to_vec(),
+        }
+    }
+}
+
+fn shuffle(noise: &mut Noise, order: &mut [usize]) {
+    for place in (1..order.len()).rev() {
+        order.swap(place, noise.below(place + 1));
+    }
+}
+
+fn text(noise: &mut Noise, text: &mut String) {
+    for _ in 0..noise.below(8) {
+        match noise.below(16) {
+            0 => text.push('"'),
+            1 => text.push('\\'),
+            2 => text.push_str("\n\r\t"),
+            3 => text.push('é'),
+            4 => text.push('😀'),
+            5 => text.push_str("{}[]:,"),
+            6 => text.push(char::from(noise.below(32) as u8)),
+            7 => text.push_str(&"x".repeat(noise.below(80))),
+            8 => text.push('/'),
+            _ => text.extend((0..noise.below(9)).map(|_| char::from(b'a' + noise.below(26) as u8))),
+        }
+    }
+}
+
+/// A string whose characters stand there as they are, or as one of their escapes.
+fn write_string(noise: &mut Noise, text: &str, ours: &mut String) {
+    ours.push('"');
+    let rarely = 2 + noise.below(30);
+    for c in text.chars() {
+        let short = match c {
+            '"' => Some('"'),
+            '\\' => Some('\\'),
+            '/' => Some('/'),
+            '\u{8}' => Some('b'),
+            '\u{c}' => Some('f'),
+            '\n' => Some('n'),
+            '\r' => Some('r'),
+            '\t' => Some('t'),
+            _ => None,
+        };
+        let has_to = matches!(c, '"' | '\\' | '\0'..='\x1f');
+        if !has_to && !noise.once_in(rarely) {
+            ours.push(c);
+            continue;
+        }
+        match short {
+            Some(short) if noise.once_in(2) => ours.extend(['\\', short]),
+            _ => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = match noise.once_in(2) {
+                        true => write!(ours, "\\u{unit:04x}"),
+                        false => write!(ours, "\\u{unit:04X}"),
+                    };
+                }
+            }
+        }
+    }
+    ours.push('"');
+}
+
+/// A value of any kind, nested no deeper than `depth`.
+fn any_value(noise: &mut Noise, depth: usize, ours: &mut String) {
+    match noise.below(if depth == 0 { 4 } else { 6 }) {
+        0 => ours.push_str(noise.pick(&["null", "true", "false"])),
+        1 => ours.push_str(noise.pick(&["0", "-1.5e+3", "123456789012345678901234567890", "0.0"])),
+        2 => ours.push_str(noise.pick(&["\"\"", "\"\\\"\\\\\"", "\"{\\\"c0\\\":1}\"", "\"é\""])),
+        3 => {
+            let mut value = String::new();
+            text(noise, &mut value);
+            write_string(noise, &value, ours);
+        }
+        4 => {
+            ours.push('[');
+            for index in 0..noise.below(3) {
+                ours.push_str(if index > 0 { " ," } else { "" });
+                any_value(noise, depth - 1, ours);
+            }
+            ours.push(']');
+        }
+        _ => {
+            ours.push('{');
+            for index in 0..noise.below(3) {
+                let _ = write!(ours, "{}\"c{index}\" : ", if index > 0 { "," } else { "" });
+                any_value(noise, depth - 1, ours);
+            }
+            ours.push('}');
+        }
+    }
+}
+
+/// Which way of decoding is meant.
+#[derive(Clone, Copy)]
+enum Way {
+    Fast,
+    Strict,
+}
+
+/// Decodes all of a chunk, also what stands behind bad records.
+fn decode(plan: &JsonPlan, schema: &SchemaRef, way: Way, chunk: &[u8]) -> Decoded {
+    let decode = |chunk: &[u8], starts: &mut Vec<u64>| match way {
+        Way::Fast => {
+            let mut decoder = plan.decoder(4).unwrap();
+            decoder.decode(chunk, starts).map(|()| decoder.finish().unwrap())
+        }
+        Way::Strict => {
+            let (text, fault) = valid_records(chunk);
+            let (mut decoder, mut at) = (plan.strict_decoder().unwrap(), 0);
+            while at < text.len() {
+                let end = text[at..].find('\n').map_or(text.len(), |len| at + len);
+                if decoder.record(text, at, end)? {
+                    starts.push(at as u64);
+                }
+                at = end + 1;
+            }
+            fault.map_or_else(|| Ok(decoder.finish(Arc::clone(schema))), Err)
+        }
+    };
+    let (mut batches, mut starts, mut faults, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    while at < chunk.len() {
+        let mut chunk_starts = Vec::new();
+        match decode(&chunk[at..], &mut chunk_starts) {
+            Ok(batch) => {
+                batches.push(batch);
+                starts.extend(chunk_starts.iter().map(|start| start + at as u64));
+                at = chunk.len();
+            }
+            Err(mut fault) => {
+                let bad = at + fault.start;
+                chunk_starts.clear();
+                batches.push(decode(&chunk[at..bad], &mut chunk_starts).unwrap());
+                starts.extend(chunk_starts.iter().map(|start| start + at as u64));
+                fault.start = bad;
+                faults.push(fault);
+                at = memchr::memchr(b'\n', &chunk[bad..]).map_or(chunk.len(), |len| bad + len + 1);
+            }
+        }
+    }
+    Decoded { rows: concat_batches(schema, &batches).unwrap(), starts, faults }
+}
+
+/// What arrow-json makes of the good records.
+fn decode_by_arrow(batch: &Batch, written: &Written) -> RecordBatch {
+    let field = |column: &Column| match &column.shape {
+        Shape::Scalar(kind) => kind.field_for_others().as_ref().clone().with_name(column.field.name()),
+        _ => column.field.clone(),
+    };
+    let schema = Arc::new(Schema::new(batch.columns.iter().map(field).collect::<Vec<_>>()));
+    let builder = arrow_json::ReaderBuilder::new(schema).with_batch_size(written.starts.len() + 1);
+    let bytes = if batch.is_plain { &written.bytes } else { written.canonical.as_bytes() };
+    let mut decoder = builder.build_decoder().unwrap();
+    assert_eq!(decoder.decode(bytes).unwrap(), bytes.len());
+    decoder.flush().unwrap().unwrap()
+}
+
+/// Cuts a chunk at each of its bytes as a file is cut whose bytes arrive in two pieces, and decodes both parts.
+fn check_every_cut(plan: &JsonPlan, schema: &SchemaRef, chunk: &[u8], place: &str) {
+    let whole = decode(plan, schema, Way::Strict, chunk);
+    for len in 0..=chunk.len() {
+        let cut = LineCutter.cut(&chunk[..len]);
+        let (first, rest) = chunk.split_at(cut);
+        let (first, mut rest) = (decode(plan, schema, Way::Fast, first), decode(plan, schema, Way::Fast, rest));
+        rest.starts.iter_mut().for_each(|start| *start += cut as u64);
+        for fault in &mut rest.faults {
+            fault.start += cut;
+        }
+        let joined = Decoded {
+            rows: concat_batches(schema, [&first.rows, &rest.rows]).unwrap(),
+            starts: [first.starts, rest.starts].concat(),
+            faults: [first.faults, rest.faults].concat(),
+        };
+        assert!(
+            joined == whole,
+            "{place}: cut at {cut} when byte {len} ends a piece of {:?}: {:?} instead of {:?}",
+            String::from_utf8_lossy(chunk),
+            (&joined.starts, &joined.faults),
+            (&whole.starts, &whole.faults)
+        );
+    }
+}
+
+/// Some records in the middle.
+fn piece<'a>(noise: &mut Noise, written: &Written, bytes: &'a [u8]) -> &'a [u8] {
+    let start = written.starts.get(noise.below(written.starts.len().max(1))).map_or(0, |start| *start as usize);
+    let start = start.min(bytes.len());
+    &bytes[start..bytes.len().min(start + noise.below(PIECE_BYTES))]
+}
+
+fn check_batch(run: &mut Run, mut noise: Noise) {
+    let batch = Batch::new(&mut noise);
+    let num_records = 1 + noise.below(BATCH_RECORDS);
+    let written = batch.write(&mut noise, num_records);
+    let place = run.place();
+    let (plan, schema) = (batch.plan(), batch.schema());
+
+    let ours = decode(&plan, &schema, Way::Fast, &written.bytes);
+    let unexpected = ours.faults.iter().find(|fault| !written.bad_starts.contains(&fault.start));
+    assert!(unexpected.is_none(), "{place}: a good record is refused: {unexpected:?}, {:?}", batch.options);
+    assert!(ours.starts == written.starts, "{place}: a bad record is taken, or records start elsewhere");
+    assert!(decode(&plan, &schema, Way::Strict, &written.bytes) == ours, "{place}: the strict decoder differs");
+    if !written.starts.is_empty() {
+        check_batches(&ours.rows, &decode_by_arrow(&batch, &written), BytesFormat::Base64, false, &place);
+    }
+    check_every_cut(&plan, &schema, piece(&mut noise, &written, &written.bytes), &place);
+
+    // Where nobody knows what is right, both ways have to agree.
+    let bytes = noise.mutated(&written.bytes, b"{}[]:,\"\\\n\r\t 0-.eEu\x1f\x7f\xc3");
+    let expected = decode(&plan, &schema, Way::Strict, &bytes);
+    let ours = decode(&plan, &schema, Way::Fast, &bytes);
+    assert!(ours == expected, "{place}: the strict decoder differs on mutated records");
+    check_every_cut(&plan, &schema, piece(&mut noise, &written, &bytes), &place);
+    count(run, &batch, &written, num_records);
+    run.count("records of mutated bytes, good", expected.starts.len());
+    run.count("records of mutated bytes, bad", expected.faults.len());
+}
+
+fn count(run: &mut Run, batch: &Batch, written: &Written, num_records: usize) {
+    run.add_records(num_records);
+    for column in &batch.columns {
+        run.count(format!("values of {}", column.sql), num_records);
+    }
+    let JsonOptions { fail_on_missing_field, case_insensitive_names, coerce, max_depth } = batch.options;
+    run.count(format!("records with fail-on-missing-field {fail_on_missing_field}"), num_records);
+    run.count(format!("records with case-insensitive-names {case_insensitive_names}"), num_records);
+    run.count(format!("records with coerce {coerce}"), num_records);
+    run.count(format!("records with max-depth {max_depth}"), num_records);
+    run.count("records that are bad", written.bad_starts.len());
+    let by_arrow = if batch.is_plain { "the same bytes" } else { "as plain objects" };
+    run.count(format!("records that arrow-json read too, {by_arrow}"), written.starts.len());
+}
+
+fn run(mut run: Run) {
+    while let Some(noise) = run.next_batch() {
+        check_batch(&mut run, noise);
+    }
+    run.print("JSON");
+}
+
+#[test]
+fn some_thousand_records_are_read_alike_by_all() {
+    run(Run::new(7, 6_000));
+}
+
+#[test]
+#[ignore = "millions of records"]
+fn differential_json() {
+    run(Run::from_environment(10_000_000));
+}

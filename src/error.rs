@@ -208,6 +208,18 @@ pub enum Error {
         allowed_bytes: u64,
     },
 
+    /// More bad records than were allowed.
+    #[error("{rejected} bad records, and {allowed} are allowed")]
+    TooManyBadRecords {
+        /// How many there were in the job's life.
+        rejected: u64,
+        /// As it was said: `10`, or `1 % of 2000`.
+        allowed: String,
+        /// The one that was too many; none if a share was judged at the end, or at the first 1000 records.
+        #[source]
+        record: Option<Box<Error>>,
+    },
+
     /// A decoding job or a thread ended in a panic: a bug, told instead of hidden.
     #[error("a worker failed: {message}")]
     Worker {
@@ -252,6 +264,8 @@ pub struct BadRecord {
     pub unit: PositionUnit,
     /// The line where the record starts, from 1, header counted; only for text, and only once looked up.
     pub line: Option<u64>,
+    /// What kind of fault it is.
+    pub reason: Reason,
     /// The column, where one is to blame.
     pub column: Option<String>,
     /// What is wrong, with the value cut and escaped.
@@ -276,8 +290,77 @@ pub enum PositionUnit {
 
 impl BadRecord {
     /// Describes a bad record of `split` that starts at `position`.
-    pub fn new(split: impl Into<String>, position: u64, unit: PositionUnit, message: impl Into<String>) -> Self {
-        Self { split: split.into(), position, unit, line: None, column: None, message: message.into(), hint: None }
+    pub fn new(
+        split: impl Into<String>,
+        position: u64,
+        unit: PositionUnit,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Self {
+        let (split, message) = (split.into(), message.into());
+        Self { split, position, unit, line: None, reason, column: None, message, hint: None }
+    }
+}
+
+/// Kinds of bad records, by which they are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A value that is none of its column's type.
+    Type,
+    /// A value beyond what its column's type holds.
+    Range,
+    /// A number with more digits than its column's DECIMAL holds.
+    Digits,
+    /// A null, or a missing value, where none may be.
+    Null,
+    /// Another number of fields than the header or the schema has.
+    Fields,
+    /// Quotes that RFC 4180 doesn't know.
+    Quotes,
+    /// Bytes that aren't text in the source's character set.
+    Encoding,
+    /// What isn't one JSON object.
+    Syntax,
+    /// A message that isn't exactly one record.
+    Message,
+}
+
+impl Reason {
+    /// As it stands in dead letters.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Type => "type",
+            Self::Range => "range",
+            Self::Digits => "digits",
+            Self::Null => "null",
+            Self::Fields => "fields",
+            Self::Quotes => "quotes",
+            Self::Encoding => "encoding",
+            Self::Syntax => "syntax",
+            Self::Message => "message",
+        }
+    }
+
+    /// What such a record has, for a summary: `3 with a value of another type`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Type => "a value of another type",
+            Self::Range => "a value out of range",
+            Self::Digits => "too many digits",
+            Self::Null => "a null where none may be",
+            Self::Fields => "another number of fields",
+            Self::Quotes => "broken quotes",
+            Self::Encoding => "bytes that aren't text",
+            Self::Syntax => "broken JSON",
+            Self::Message => "not exactly one record in a message",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

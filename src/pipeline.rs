@@ -21,8 +21,8 @@ use crate::checkpoint::{Checkpoint, CheckpointStore};
 use crate::error::{Error, Result};
 use crate::hybrid::{HybridSource, ReadOptions};
 use crate::progress::Progress;
-use crate::sink::{Sink, arrow_bytes};
-use crate::source::{ChainBatch, Phase};
+use crate::sink::{DeadLetters, Sink, arrow_bytes};
+use crate::source::{BadRecords, ChainBatch, Phase, RejectCounts};
 
 /// Arrow bytes after which `copy` commits: the size of a file that is good to read.
 const COPY_BYTES: u64 = 128 << 20;
@@ -93,10 +93,12 @@ impl Default for CommitPolicy {
 }
 
 /// How to copy.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct CopyOptions {
-    /// With what means to read; the sink's share is taken off its memory.
+    /// With what means to read; the share of the sink and of dead letters is taken off its memory.
     pub read: ReadOptions,
+    /// Where bad records go. With it they are kept, whatever `read` says.
+    pub dead_letters: Option<DeadLetters>,
     /// When to commit.
     pub commit: CommitPolicy,
     /// Where to count.
@@ -150,6 +152,8 @@ pub struct Summary {
     pub rows: Vec<u64>,
     /// Bytes of these rows in memory.
     pub bytes: u64,
+    /// Bad records that this run has left out.
+    pub rejected: RejectCounts,
     /// How long it took.
     pub duration: Duration,
     /// Whether it was stopped before its end, or its limit, was reached.
@@ -175,16 +179,17 @@ pub async fn copy(
     hybrid: &HybridSource,
     sink: &mut dyn Sink,
     store: Option<&dyn CheckpointStore>,
-    options: CopyOptions,
+    mut options: CopyOptions,
     stop: &Stop,
 ) -> Result<Summary> {
     let began = Instant::now();
-    let mut run = match Run::start(hybrid, sink, store, &options, stop).await? {
+    let mut run = match Run::start(hybrid, sink, store, &mut options, stop).await? {
         Start::Ready(run) => *run,
         Start::Stopped(checkpoint) => {
             return Ok(Summary {
                 rows: vec![0; hybrid.sources().len()],
                 bytes: 0,
+                rejected: RejectCounts::default(),
                 duration: began.elapsed(),
                 stopped: true,
                 commits: 0,
@@ -207,6 +212,7 @@ pub async fn copy(
     Ok(Summary {
         rows: run.rows,
         bytes: run.bytes,
+        rejected: run.rejected,
         duration: began.elapsed(),
         stopped,
         commits: run.commits,
@@ -221,11 +227,13 @@ struct Run<'a> {
     store: Option<&'a dyn CheckpointStore>,
     policy: CommitPolicy,
     progress: Option<Arc<Progress>>,
+    dead_letters: Option<DeadLetters>,
     /// The last checkpoint that was committed.
     committed: Checkpoint,
     commits: u64,
     rows: Vec<u64>,
     bytes: u64,
+    rejected: RejectCounts,
     pending: Pending,
 }
 
@@ -257,7 +265,7 @@ impl<'a> Run<'a> {
         hybrid: &'a HybridSource,
         sink: &'a mut dyn Sink,
         store: Option<&'a dyn CheckpointStore>,
-        options: &CopyOptions,
+        options: &mut CopyOptions,
         stop: &Stop,
     ) -> Result<Start<'a>> {
         let of_sink = sink.recover().await?;
@@ -276,6 +284,10 @@ impl<'a> Run<'a> {
             }
             resolved = hybrid.resolve(stored.clone()) => resolved?,
         };
+        let mut dead_letters = options.dead_letters.take();
+        if let Some(letters) = &mut dead_letters {
+            letters.open().await?;
+        }
         if let Some(progress) = &options.progress {
             progress.begin(&resolved.sources);
         }
@@ -285,9 +297,11 @@ impl<'a> Run<'a> {
             store,
             policy: options.commit,
             progress: options.progress.clone(),
+            dead_letters,
             commits: 0,
             rows: vec![0; resolved.sources.len()],
             bytes: 0,
+            rejected: RejectCounts::default(),
             pending: Pending::default(),
             committed: resolved,
         };
@@ -307,6 +321,10 @@ impl<'a> Run<'a> {
     /// Reads and writes until the end or the stop; says whether it was the stop.
     async fn read(&mut self, mut options: ReadOptions, stop: &Stop) -> Result<bool> {
         options.memory_bytes = options.memory_bytes.saturating_sub(self.sink.reserved_bytes());
+        if let Some(letters) = &self.dead_letters {
+            options.memory_bytes = options.memory_bytes.saturating_sub(letters.reserved_bytes());
+            options.bad_records = BadRecords::Keep;
+        }
         let mut stream = self.hybrid.open(self.committed.clone(), options)?;
         let requested = stop.requested();
         tokio::pin!(requested);
@@ -331,6 +349,7 @@ impl<'a> Run<'a> {
                         }
                     };
                     self.sink.write(&item).await?;
+                    self.reject(&item).await?;
                     let state = stream.checkpoint();
                     self.count(&item, state);
                     let source_done = state.sources.get(item.source).is_some_and(|source| source.is_done());
@@ -344,6 +363,24 @@ impl<'a> Run<'a> {
             self.commit_next(stream.checkpoint().clone()).await?;
         }
         Ok(stopped)
+    }
+
+    /// Hands on and counts the bad records of an item.
+    async fn reject(&mut self, item: &ChainBatch) -> Result<()> {
+        let rejects = item.item.rejects();
+        if rejects.is_empty() {
+            return Ok(());
+        }
+        // Of a source whose own options leave bad records out nothing is kept.
+        if let Some(letters) = self.dead_letters.as_mut().filter(|_| rejects.iter().any(|reject| reject.is_kept)) {
+            let name = self.hybrid.sources()[item.source].name();
+            letters.write(name, self.hybrid.phase(item.source), rejects).await?;
+        }
+        self.rejected.add(rejects);
+        if let Some(progress) = &self.progress {
+            progress.reject(rejects);
+        }
+        Ok(())
     }
 
     fn count(&mut self, item: &ChainBatch, state: &Checkpoint) {
@@ -383,6 +420,10 @@ impl<'a> Run<'a> {
     }
 
     async fn commit(&mut self, checkpoint: Checkpoint) -> Result<()> {
+        // They are safe before positions move past them.
+        if let Some(letters) = &mut self.dead_letters {
+            letters.commit().await?;
+        }
         self.sink.commit(&checkpoint).await?;
         if let Some(store) = self.store {
             store.save(&checkpoint).await?;
@@ -578,7 +619,7 @@ mod tests {
 
     fn options(commit: CommitPolicy) -> CopyOptions {
         let read = ReadOptions { num_threads: 2, batch_rows: 100, ..ReadOptions::default() };
-        CopyOptions { read, commit, progress: None }
+        CopyOptions { read, commit, ..CopyOptions::default() }
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
+use crate::source::{Reject, RejectCounts};
 
 /// Counters of a running job.
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub struct Progress {
     sources: Box<[SourceProgress]>,
     active: AtomicUsize,
     commits: AtomicU64,
+    rejected: Mutex<RejectCounts>,
     started: Mutex<Instant>,
     split: Mutex<Option<SplitId>>,
 }
@@ -58,6 +60,8 @@ pub struct Snapshot {
     pub split: Option<String>,
     /// Every source of the chain.
     pub sources: Vec<SourceSnapshot>,
+    /// Bad records that this run has left out.
+    pub rejected: u64,
     /// Commits so far.
     pub commits: u64,
     /// How long the rest of the history will take at the speed so far, if that can be told.
@@ -111,6 +115,7 @@ impl Progress {
             sources: (0..num_sources).map(|_| source()).collect(),
             active: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
+            rejected: Mutex::default(),
             started: Mutex::new(Instant::now()),
             split: Mutex::new(None),
         }
@@ -150,6 +155,16 @@ impl Progress {
         }
     }
 
+    /// Counts bad records that were left out.
+    pub(crate) fn reject(&self, rejects: &[Reject]) {
+        locked(&self.rejected).add(rejects);
+    }
+
+    /// The bad records that this run has left out.
+    pub fn rejected(&self) -> RejectCounts {
+        locked(&self.rejected).clone()
+    }
+
     pub(crate) fn committed(&self) {
         self.commits.fetch_add(1, Ordering::Relaxed);
     }
@@ -166,6 +181,7 @@ impl Progress {
             eta: self.eta(elapsed, &sources, active),
             lag: sources.get(active).filter(|source| source.total.is_none()).and_then(|source| source.lag),
             sources,
+            rejected: locked(&self.rejected).total(),
             commits: self.commits.load(Ordering::Relaxed),
         }
     }

@@ -297,6 +297,38 @@ impl RowPositions {
         })
     }
 
+    /// The first row of an advance that stands at `position` or behind it; the number of rows if there is none.
+    pub(crate) fn first_behind(&self, advance: usize, position: u64) -> usize {
+        match &self.kind {
+            Kind::Consecutive(first) => {
+                let from = first + self.offset as u64;
+                usize::try_from(position.saturating_sub(from)).unwrap_or(usize::MAX).min(self.len)
+            }
+            Kind::Starts(starts) => {
+                starts[self.offset..self.offset + self.len].partition_point(|start| *start < position)
+            }
+            Kind::Mixed(..) => {
+                let is_behind = |row: &usize| self.get(*row).is_some_and(|(of, at)| of == advance && at >= position);
+                (0..self.len).find(is_behind).unwrap_or(self.len)
+            }
+        }
+    }
+
+    /// The positions of some of the rows.
+    ///
+    /// # Errors
+    /// [`Error::Other`] never: the two lists have one length.
+    pub(crate) fn pick(&self, rows: &[usize]) -> Result<Self> {
+        let picked = || rows.iter().filter_map(|&row| self.get(row));
+        match &self.kind {
+            Kind::Mixed(..) => Self::mixed(
+                picked().map(|(advance, _)| advance as u32).collect::<Vec<_>>(),
+                picked().map(|(_, position)| position).collect::<Vec<_>>(),
+            ),
+            _ => Ok(Self::starts(picked().map(|(_, position)| position).collect::<Vec<_>>())),
+        }
+    }
+
     /// The rows `from..from + len`, clamped to what there is.
     #[must_use]
     pub fn slice(&self, from: usize, len: usize) -> Self {

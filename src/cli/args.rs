@@ -236,11 +236,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "COLUMNS")]
     pub(crate) metadata: Option<String>,
 
-    /// What to do about a bad record [default: fail]
-    #[arg(long, value_name = "fail", default_value = "fail", hide_default_value = true)]
+    /// What becomes of bad records: fail ends at the first, skip counts them, a path (with / or .) or kafka://HOST/TOPIC
+    /// gets them as JSON, one object each [default: fail]
+    #[arg(long, value_name = "fail|skip|PATH|kafka://…", default_value = "fail", hide_default_value = true)]
     pub(crate) on_error: String,
 
-    #[arg(long, hide = true, value_name = "N")]
+    /// So many bad records are allowed over the life of the job, the next one ends it; N% is judged from 1000 records on
+    /// [default: no limit]
+    #[arg(long, value_name = "N|N%")]
     pub(crate) max_errors: Option<String>,
 
     /// How often the checkpoint is moved: a duration, or 'batch' for every batch [default: 10 s for read;

@@ -22,17 +22,18 @@ use super::sink::{Printed, SinkTarget};
 
 /// Prints the rows of sources.
 pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failure> {
-    job::check_run(&args.run)?;
+    let on_error = job::check_run(&args.run)?;
     let printed = Printed::new(&args.output)?;
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
     let described = Described::new(&args.input, None, console)?;
+    on_error.check(&described.sources, None)?;
     let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
     let job = described.job(&args.job, None);
     let parts = ChainParts { job, provenance, stored, ..ChainParts::default() };
     let chain = described.build(parts, console).await?;
     let mut sink = printed.open(chain.hybrid.output_schema(), args.run.means.memory)?;
     let options = job::copy_options(&args.run, CommitPolicy::read());
-    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, printed.rows(), console).await?;
+    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, Some(&on_error), printed.rows(), console).await?;
     if outcome.summary.stopped || args.output.output == Some(OutputFormat::None) {
         console.note(job::told(&outcome.summary, store.is_some()));
     }
@@ -41,11 +42,12 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
 
 /// Copies the rows of sources into files or a topic.
 pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failure> {
-    job::check_run(&args.run)?;
+    let on_error = job::check_run(&args.run)?;
     let target = SinkTarget::parse(&args.to)?;
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
     let described = Described::new(&args.input, Some(&target), console)?;
     target.check_other_than(&described.sources)?;
+    on_error.check(&described.sources, target.folder())?;
     let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
     let is_fresh = stored.is_none();
     if let Some(stored) = &stored {
@@ -59,7 +61,7 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
         target.check_fresh(store.is_some())?;
     }
     let options = job::copy_options(&args.run, CommitPolicy::copy());
-    let outcome = job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, Rows::Elsewhere, console).await?;
+    let outcome = job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, Some(&on_error), Rows::Elsewhere, console).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, store.is_some())));
     Ok(outcome.status)
 }
@@ -102,8 +104,8 @@ pub(crate) async fn generate_rows(args: &GenArgs, console: &Console) -> Result<u
     let read = job::read_options(&args.means, None);
     let Some(target) = target else {
         let mut sink = printed.open(hybrid.output_schema(), args.means.memory)?;
-        let options = CopyOptions { read, commit: CommitPolicy::read(), progress: None };
-        return Ok(job::run(&hybrid, &mut sink, None, options, printed.rows(), console).await?.status);
+        let options = CopyOptions { read, commit: CommitPolicy::read(), ..CopyOptions::default() };
+        return Ok(job::run(&hybrid, &mut sink, None, options, None, printed.rows(), console).await?.status);
     };
     let mut opened = target.open(&sink, &job, args.means.memory)?;
     target.check_fresh(false)?;
@@ -113,7 +115,8 @@ pub(crate) async fn generate_rows(args: &GenArgs, console: &Console) -> Result<u
         &hybrid,
         opened.as_mut(),
         None,
-        CopyOptions { read, commit, progress: None },
+        CopyOptions { read, commit, ..CopyOptions::default() },
+        None,
         Rows::Elsewhere,
         console,
     )

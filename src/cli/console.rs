@@ -158,6 +158,9 @@ fn described(snapshot: &Snapshot) -> String {
         parts.push(format!("{} left", clock(eta)));
     }
     parts.push(format!("{} rows/s", snapshot.rows_per_second().round() as u64));
+    if snapshot.rejected > 0 {
+        parts.push(format!("{} bad", snapshot.rejected));
+    }
     match snapshot.lag {
         // Which partition the last row was of says nothing.
         Some(lag) => parts.push(format!("lag {lag}")),

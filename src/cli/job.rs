@@ -18,6 +18,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{CheckpointInterval, MeansArgs, RunArgs};
+use super::bad_records::OnError;
 use super::chain::Stored;
 use super::console::Console;
 use super::fault::{Failure, Fault};
@@ -52,17 +53,25 @@ pub(crate) async fn run(
     sink: &mut dyn Sink,
     store: Option<&FileCheckpointStore>,
     mut options: CopyOptions,
+    on_error: Option<&OnError>,
     rows: Rows,
     console: &Console,
 ) -> Result<Outcome, Failure> {
+    if let Some(on_error) = on_error {
+        on_error.apply(&mut options)?;
+    }
     let progress = Arc::new(Progress::new(hybrid.sources().len()));
     options.progress = Some(Arc::clone(&progress));
     let signals = Signals::listen()?;
     let stdout_gone = if rows == Rows::Stdout { stop_with_stdout(&signals.stop) } else { None };
-    let shown = console.show(progress, rows == Rows::Terminal);
+    let shown = console.show(Arc::clone(&progress), rows == Rows::Terminal);
     let store = store.map(|store| store as &dyn CheckpointStore);
     let copied = pipeline::copy(hybrid, sink, store, options, &signals.stop).await;
     drop(shown);
+    // Also of a job that has failed.
+    if let Some(on_error) = on_error {
+        on_error.tell(&progress.rejected(), console);
+    }
     let summary = copied?;
     if stdout_gone.is_some_and(|gone| gone.load(Ordering::Relaxed)) {
         return Err(Failure::StdoutClosed);
@@ -162,27 +171,23 @@ pub(crate) fn copy_options(args: &RunArgs, policy: CommitPolicy) -> CopyOptions 
         Some(CheckpointInterval::Every(interval)) => policy.with_interval(interval),
         Some(CheckpointInterval::Batch) => CommitPolicy::every_item(),
     };
-    CopyOptions { read: read_options(&args.means, args.limit), commit, progress: None }
+    CopyOptions { read: read_options(&args.means, args.limit), commit, ..CopyOptions::default() }
 }
 
-/// Refuses what a later version will do.
-pub(crate) fn check_run(args: &RunArgs) -> Result<(), Failure> {
+/// Refuses what a later version will do, and says what becomes of bad records.
+pub(crate) fn check_run(args: &RunArgs) -> Result<OnError, Failure> {
     let mut faults = Vec::new();
-    match args.on_error.as_str() {
-        "fail" => {}
-        "skip" => faults.push(Fault::later("--on-error skip")),
-        path if path.contains(['/', '.']) => faults.push(Fault::later(format!("--on-error {path}: dead letters"))),
-        word => {
-            faults.push(Fault::usage(format!("--on-error {word}: it is none of fail, skip, and a path (with / or .)")))
-        }
-    }
-    if args.max_errors.is_some() {
-        faults.push(Fault::later("--max-errors"));
-    }
     if args.metrics_addr.is_some() {
         faults.push(Fault::later("--metrics-addr"));
     }
-    if faults.is_empty() { Ok(()) } else { Err(Failure::Faults(faults)) }
+    match OnError::parse(args) {
+        Ok(on_error) if faults.is_empty() => Ok(on_error),
+        Ok(_) => Err(Failure::Faults(faults)),
+        Err(wrong) => {
+            faults.extend(wrong);
+            Err(Failure::Faults(faults))
+        }
+    }
 }
 
 /// What was done, for people: `1234 rows in 1.2 s`, and how it goes on if it was stopped.

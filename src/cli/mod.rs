@@ -1,6 +1,7 @@
 //! The `segue` program, in layers: [`args`] as typed, [`input`], [`chain`] and [`sink`] as meant, then the commands.
 
 mod args;
+mod bad_records;
 mod chain;
 mod commands;
 mod console;

@@ -164,8 +164,7 @@ impl SinkTarget {
         if let Self::Topic(target) = self {
             for source in sources {
                 let Connector::Kafka { address } = source.connector() else { continue };
-                let is_same_cluster = address.brokers.iter().any(|broker| target.brokers.contains(broker));
-                if is_same_cluster && address.topics.contains(&target.topics[0]) {
+                if target.is_read_by(address) {
                     let what = "it is read as well, and what is written would come back as input";
                     return Err(Fault::usage(format!("--to {self}: {what}")).into());
                 }
@@ -175,7 +174,7 @@ impl SinkTarget {
         Ok(())
     }
 
-    fn folder(&self) -> Option<&Path> {
+    pub(crate) fn folder(&self) -> Option<&Path> {
         match self {
             Self::Folder { folder, .. } => Some(Path::new(folder.strip_prefix("file://").unwrap_or(folder))),
             #[cfg(feature = "kafka")]

@@ -36,7 +36,7 @@ use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::format::parquet::{Cost, FileFault, Footer, FooterDecoder, ParquetFile, Projection, TAIL_BYTES, Unit};
 use crate::ordered::{Closed, DecodePool, OrderedReceiver, OrderedSender, Task, ordered};
 use crate::schema::{Fit, OnExtra, Origin, plain_field};
-use crate::source::{ReadRequest, SourceBatch, SourceStream};
+use crate::source::{BadRecords, Fitted, ReadRequest, Reject, SourceBatch, SourceStream, fit_rows};
 
 /// Decoded bytes of a unit, where nothing is decoded twice for it: large enough that the costs of a unit
 /// vanish, small enough that many fit the default budget.
@@ -187,6 +187,7 @@ struct OpenFile {
     parquet: ParquetFile,
     projection: Projection,
     fit: Fit,
+    bad_records: BadRecords,
     batch_rows: usize,
     requests: Arc<Semaphore>,
     /// Decoded bytes per row, as the last unit had them; 0 before the first.
@@ -238,7 +239,17 @@ impl Reading {
             projection = parquet.project(&columns);
         }
         let (batch_rows, requests) = (self.request.batch_rows.max(LEAST_DECODED_ROWS), Arc::clone(&self.requests));
-        Ok(OpenFile { file, start, parquet, projection, fit, batch_rows, requests, row_bytes: AtomicU64::new(0) })
+        Ok(OpenFile {
+            file,
+            start,
+            parquet,
+            projection,
+            fit,
+            bad_records: self.request.bad_records,
+            batch_rows,
+            requests,
+            row_bytes: AtomicU64::new(0),
+        })
     }
 
     /// Which columns of a file to read, by their index in its schema, and how to fit them.
@@ -361,16 +372,24 @@ impl OpenFile {
         let positions = RowPositions::consecutive(first, batch.num_rows());
         let origin =
             Origin { split: Some(self.file.id.as_str()), path: Some(&self.file.url), rows: &positions, own: &[] };
-        let fitted = self.fit.apply(batch, &origin).map_err(|fault| {
-            let mut record =
-                BadRecord::new(&*self.file.url, first + fault.row as u64, PositionUnit::Row, fault.message);
-            record.column = Some(fault.column);
-            Error::BadRecord(Box::new(record))
-        })?;
+        let Fitted { batch: fitted, rows, faults } = fit_rows(&self.fit, batch, &origin, self.bad_records)?;
+        let mut bad = faults.into_iter().map(|fault| {
+            let row = first + fault.row as u64;
+            let record = BadRecord::new(&*self.file.url, row, PositionUnit::Row, fault.reason, fault.message);
+            BadRecord { column: Some(fault.column), ..record }
+        });
+        if self.bad_records == BadRecords::Fail
+            && let Some(record) = bad.next()
+        {
+            return Err(Error::BadRecord(Box::new(record)));
+        }
+        // What a row of a file without text was, its file says at its position.
+        let is_kept = self.bad_records == BadRecords::Keep;
+        let rejects = bad.map(|record| Reject { split: self.file.id.clone(), record, is_kept, raw: None }).collect();
         let end = first + batch.num_rows() as u64;
         let bytes = fitted.get_array_memory_size();
         let advance = Advance::new(self.file.id.clone(), first, end).with_done(end == self.parquet.num_rows());
-        Ok((SourceBatch::try_new(fitted, positions, vec![advance])?, bytes))
+        Ok((SourceBatch::try_new(fitted, rows, vec![advance])?.with_rejects(rejects), bytes))
     }
 
     /// Notes what rows take once they are decoded.

@@ -16,6 +16,7 @@ mod plan;
 pub(crate) mod raw;
 
 use std::fmt::{self, Debug};
+use std::ops::{ControlFlow, Range};
 use std::str::FromStr;
 
 use arrow::array::RecordBatch;
@@ -26,7 +27,7 @@ pub use csv::{CsvOptions, Header, OnFieldCount};
 pub use json::JsonOptions;
 pub(crate) use plan::{DecoderPlan, TextOptions};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 
 /// How a file's bytes, or a message's, are to be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,11 +103,15 @@ pub(crate) fn without_compression(name: &str) -> &str {
     name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name)
 }
 
-/// A record that can't be decoded. The decoder's other rows are not to be used then.
+/// A record that can't be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordFault {
     /// Where the record starts, in bytes from the start of what was given.
     pub start: usize,
+    /// Where it ends, its line end included, and the next one starts.
+    pub end: usize,
+    /// What kind of fault it is.
+    pub reason: Reason,
     /// The column, where one is to blame.
     pub column: Option<String>,
     /// What is wrong, with the value cut and escaped.
@@ -116,8 +121,10 @@ pub struct RecordFault {
 }
 
 impl RecordFault {
-    pub(crate) fn new(start: usize, message: impl Into<String>) -> Self {
-        Self { start, column: None, message: message.into(), hint: None }
+    /// Something is wrong with the record at `start..end`.
+    pub(crate) fn new(record: Range<usize>, reason: Reason, message: impl Into<String>) -> Self {
+        let Range { start, end } = record;
+        Self { start, end, reason, column: None, message: message.into(), hint: None }
     }
 
     #[must_use]
@@ -145,17 +152,22 @@ pub trait RecordCutter: Debug + Send {
     fn cut(&mut self, data: &[u8]) -> usize;
 }
 
+/// Hears of a bad record, and says whether to go on behind it.
+pub type OnBadRecord<'a> = dyn FnMut(RecordFault) -> ControlFlow<()> + 'a;
+
+/// Hears of a bad message, its index first, and says whether to go on behind it.
+pub type OnBadMessage<'a> = dyn FnMut(usize, RecordFault) -> ControlFlow<()> + 'a;
+
 /// Turns whole records into columns.
 ///
-/// # Contract
-/// After a fault the decoder is of no further use.
+/// A bad record leaves nothing behind: its neighbours are as if it weren't there.
 pub trait RecordDecoder: Debug + Send {
-    /// Decodes every record of `chunk`, which holds whole records only, and adds to `starts` where each
-    /// row's record starts, in bytes from the start of `chunk`.
+    /// Decodes the records of `chunk` that start at `at` or behind it. `chunk` holds whole records only, and one starts
+    /// at `at`. Adds to `starts` where each row's record starts, and tells `on_bad` of each bad record in its turn; both
+    /// count bytes from the start of `chunk`.
     ///
-    /// # Errors
-    /// The first bad record.
-    fn decode(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault>;
+    /// Returns where the next record starts: the end of `chunk`, or behind the bad record at which `on_bad` stopped.
+    fn decode(&mut self, chunk: &[u8], at: usize, starts: &mut Vec<u64>, on_bad: &mut OnBadRecord<'_>) -> usize;
 
     /// Decodes a message, which is exactly one record whatever is inside it. One final line end is ignored.
     ///
@@ -163,13 +175,18 @@ pub trait RecordDecoder: Debug + Send {
     /// What is wrong with it: also if it is empty, or holds more than one record.
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault>;
 
-    /// Decodes messages that stand one behind the other: each ends in `values` where `ends` says, and there the next
-    /// one starts. As [`Self::decode_message`] would have it, message by message.
+    /// Decodes messages from `first` on. They stand one behind the other: each ends in `values` where `ends` says, and
+    /// there the next one starts. As [`Self::decode_message`] would have it, message by message.
     ///
-    /// # Errors
-    /// The index of the first bad message, and what is wrong with it.
-    fn decode_messages(&mut self, values: &[u8], ends: &[usize]) -> Result<(), (usize, RecordFault)> {
-        decode_each_message(self, values, ends)
+    /// Returns the index of the next message: how many there are, or behind the bad one at which `on_bad` stopped.
+    fn decode_messages(
+        &mut self,
+        values: &[u8],
+        ends: &[usize],
+        first: usize,
+        on_bad: &mut OnBadMessage<'_>,
+    ) -> usize {
+        decode_each_message(self, values, ends, first, on_bad)
     }
 
     /// Takes the rows out. The columns are those the decoder was made for.
@@ -184,14 +201,40 @@ pub(crate) fn decode_each_message(
     decoder: &mut (impl RecordDecoder + ?Sized),
     values: &[u8],
     ends: &[usize],
-) -> Result<(), (usize, RecordFault)> {
-    let mut start = 0;
-    for (index, end) in ends.iter().enumerate() {
-        decoder.decode_message(&values[start..*end]).map_err(|fault| (index, fault))?;
-        start = *end;
+    first: usize,
+    on_bad: &mut OnBadMessage<'_>,
+) -> usize {
+    for index in first..ends.len() {
+        if let Err(fault) = decoder.decode_message(&values[message_range(ends, index)])
+            && on_bad(index, fault).is_break()
+        {
+            return index + 1;
+        }
     }
-    Ok(())
+    ends.len()
 }
+
+/// Where message `index` stands among all that end where `ends` says.
+pub(crate) fn message_range(ends: &[usize], index: usize) -> Range<usize> {
+    let start = if index == 0 { 0 } else { ends[index - 1] };
+    start..ends[index]
+}
+
+/// Decoding that ends at the first fault.
+#[cfg(test)]
+pub(crate) trait DecodeStrictly: RecordDecoder {
+    fn decode_all(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault> {
+        let mut first = None;
+        self.decode(chunk, 0, starts, &mut |fault| {
+            first = Some(fault);
+            ControlFlow::Break(())
+        });
+        first.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+impl<D: RecordDecoder + ?Sized> DecodeStrictly for D {}
 
 /// Cuts at line ends: for formats in which no record contains one.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 use super::CsvOptions;
 #[cfg(feature = "json")]
 use super::JsonOptions;
-use super::RecordDecoder;
+use super::{Format, RecordDecoder};
 #[cfg(feature = "csv")]
 use super::csv::CsvPlan;
 #[cfg(feature = "json")]
@@ -19,6 +19,19 @@ pub(crate) struct TextOptions {
     pub(crate) csv: CsvOptions,
     #[cfg(feature = "json")]
     pub(crate) json: JsonOptions,
+}
+
+impl TextOptions {
+    /// Whether bad records are left out, whatever is asked for otherwise.
+    pub(crate) fn ignores_parse_errors(&self, format: Format) -> bool {
+        match format {
+            #[cfg(feature = "csv")]
+            Format::Csv => self.csv.ignore_parse_errors,
+            #[cfg(feature = "json")]
+            Format::Json => self.json.ignore_parse_errors,
+            _ => false,
+        }
+    }
 }
 
 /// What decoders of one source, or of files with one header, are made of.

@@ -1,12 +1,13 @@
 //! Raw text: a line is a record, a message is a record, in one column.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::{RecordDecoder, RecordFault, line_at, without_line_end};
-use crate::error::{Error, Result};
+use super::{OnBadRecord, RecordDecoder, RecordFault, line_at, without_line_end};
+use crate::error::{Error, Reason, Result};
 
 /// The schema of raw records: `value STRING`.
 pub(crate) fn schema() -> SchemaRef {
@@ -20,27 +21,33 @@ pub(crate) struct RawDecoder {
 }
 
 impl RawDecoder {
-    fn push(&mut self, start: usize, record: &[u8]) -> Result<(), RecordFault> {
-        let text = std::str::from_utf8(record).map_err(|e| invalid_utf8(start, record, &e))?;
+    /// Adds what stands in `record`, of which `line` is all but the line end.
+    fn push(&mut self, line: &[u8], record: Range<usize>) -> Result<(), RecordFault> {
+        let text = std::str::from_utf8(line).map_err(|e| invalid_utf8(record, line, &e))?;
         self.values.append_value(text);
         Ok(())
     }
 }
 
 impl RecordDecoder for RawDecoder {
-    fn decode(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault> {
-        let mut at = 0;
+    fn decode(&mut self, chunk: &[u8], mut at: usize, starts: &mut Vec<u64>, on_bad: &mut OnBadRecord<'_>) -> usize {
         while at < chunk.len() {
             let (line, next) = line_at(chunk, at);
-            self.push(at, line)?;
-            starts.push(at as u64);
+            match self.push(line, at..next) {
+                Ok(()) => starts.push(at as u64),
+                Err(fault) => {
+                    if on_bad(fault).is_break() {
+                        return next;
+                    }
+                }
+            }
             at = next;
         }
-        Ok(())
+        at
     }
 
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
-        self.push(0, without_line_end(message))
+        self.push(without_line_end(message), 0..message.len())
     }
 
     fn finish(&mut self) -> Result<RecordBatch> {
@@ -49,11 +56,11 @@ impl RecordDecoder for RawDecoder {
     }
 }
 
-/// Says where in a record its bytes stop being UTF-8.
-pub(crate) fn invalid_utf8(start: usize, record: &[u8], error: &std::str::Utf8Error) -> RecordFault {
+/// Says where in a record, which begins with `bytes`, they stop being UTF-8.
+pub(crate) fn invalid_utf8(record: Range<usize>, bytes: &[u8], error: &std::str::Utf8Error) -> RecordFault {
     let at = error.valid_up_to();
-    let byte = record.get(at).copied().unwrap_or_default();
-    RecordFault::new(start, format!("invalid UTF-8: byte 0x{byte:02x} at byte {at} of the record"))
+    let byte = bytes.get(at).copied().unwrap_or_default();
+    RecordFault::new(record, Reason::Encoding, format!("invalid UTF-8: byte 0x{byte:02x} at byte {at} of the record"))
 }
 
 #[cfg(test)]
@@ -61,10 +68,11 @@ mod tests {
     use arrow::array::AsArray;
 
     use super::*;
+    use crate::format::DecodeStrictly;
 
     fn lines(chunk: &[u8]) -> (Vec<String>, Vec<u64>) {
         let (mut decoder, mut starts) = (RawDecoder::default(), Vec::new());
-        decoder.decode(chunk, &mut starts).unwrap();
+        decoder.decode_all(chunk, &mut starts).unwrap();
         let batch = decoder.finish().unwrap();
         (batch.column(0).as_string::<i32>().iter().map(|value| value.unwrap().to_owned()).collect(), starts)
     }
@@ -90,7 +98,7 @@ mod tests {
 
     #[test]
     fn invalid_utf8_is_a_bad_record() {
-        let fault = RawDecoder::default().decode(b"ok\nx\xff\n", &mut Vec::new()).unwrap_err();
+        let fault = RawDecoder::default().decode_all(b"ok\nx\xff\n", &mut Vec::new()).unwrap_err();
         assert_eq!((fault.start, fault.message.as_str()), (3, "invalid UTF-8: byte 0xff at byte 1 of the record"));
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 
 mod stream;
+mod tolerance;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 
 pub use stream::HybridStream;
+pub use tolerance::MaxErrors;
 
 use crate::checkpoint::{Checkpoint, SourceState};
 use crate::error::{Error, Result};
 use crate::schema::{Provenance, format_schema, unify_schemas};
-use crate::source::{Boundedness, DEFAULT_BATCH_ROWS, DEFAULT_MEMORY_BYTES, Phase, Source};
+use crate::source::{BadRecords, Boundedness, DEFAULT_BATCH_ROWS, DEFAULT_MEMORY_BYTES, Phase, Source};
 
 /// An ordered chain of sources; every one but the last has an end.
 #[derive(Debug, Clone)]
@@ -55,6 +57,10 @@ pub struct ReadOptions {
     pub num_threads: usize,
     /// Rows of this stream, at most: it ends exactly behind the last of them.
     pub limit: Option<u64>,
+    /// What becomes of bad records, of sources whose own options don't say otherwise.
+    pub bad_records: BadRecords,
+    /// How many bad records are allowed over the life of the job; any number without.
+    pub max_errors: Option<MaxErrors>,
 }
 
 impl Default for ReadOptions {
@@ -65,6 +71,8 @@ impl Default for ReadOptions {
             memory_bytes: DEFAULT_MEMORY_BYTES,
             num_threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             limit: None,
+            bad_records: BadRecords::default(),
+            max_errors: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use arrow::datatypes::SchemaRef;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
+use super::tolerance::Tolerance;
 use super::{HybridSource, ReadOptions};
 use crate::budget::Budget;
 use crate::checkpoint::Checkpoint;
@@ -30,6 +31,9 @@ pub struct HybridStream {
     checkpoint: Checkpoint,
     memory_bytes: usize,
     rows_left: Option<u64>,
+    tolerance: Tolerance,
+    /// What comes behind the last item.
+    failure: Option<Error>,
     phase: Reading,
 }
 
@@ -74,12 +78,14 @@ impl HybridStream {
             )));
         }
         let pool = DecodePool::new(options.num_threads)?;
+        let tolerance = Tolerance::new(options.max_errors, &checkpoint);
         let requests = (0..sources.len())
             .map(|index| ReadRequest {
                 columns: Arc::clone(&columns),
                 provenance: hybrid.provenance().to_vec(),
                 source_name: sources[index].name().into(),
                 phase: hybrid.phase(index),
+                bad_records: options.bad_records,
                 batch_rows: options.batch_rows.max(1),
                 budget: Budget::new(ahead_bytes(options.memory_bytes)).with_ceiling(options.memory_bytes),
                 pool: pool.clone(),
@@ -91,6 +97,8 @@ impl HybridStream {
             checkpoint,
             memory_bytes: options.memory_bytes,
             rows_left: options.limit,
+            tolerance,
+            failure: None,
             phase: Reading::Done,
         };
         if options.limit != Some(0) {
@@ -139,7 +147,10 @@ impl HybridStream {
     /// Begins the first source that isn't done, which may be open already, and opens the one after it.
     fn switch_to(&mut self, ahead: Option<Ahead>) -> Result<()> {
         self.phase = Reading::Done;
-        let Some(index) = self.next_open(0) else { return Ok(()) };
+        let Some(index) = self.next_open(0) else {
+            self.end();
+            return Ok(());
+        };
         let following = self.next_open(index + 1);
         let reserved = if following.is_some() { ahead_bytes(self.memory_bytes) } else { 0 };
         // Before it is opened: how it reads may follow from what it may hold.
@@ -157,20 +168,32 @@ impl HybridStream {
         Ok(())
     }
 
+    /// Everything that is wanted was read.
+    fn end(&mut self) {
+        self.phase = Reading::Done;
+        self.failure = self.tolerance.end();
+    }
+
     /// Applies an item's progress, cut at the limit.
     fn take(&mut self, index: usize, item: SourceBatch) -> Result<ChainBatch> {
         let item = match self.rows_left {
             Some(left) if item.num_rows() as u64 > left => item.split_at(left as usize).0,
             _ => item,
         };
+        let (item, failure) = self.tolerance.take(item);
         let num_rows = item.num_rows() as u64;
         let state = &mut self.checkpoint.sources[index];
         state.take_up(item.changed());
         state.apply(item.advances(), num_rows)?;
+        state.rejected += item.rejects().len() as u64;
+        if failure.is_some() {
+            self.phase = Reading::Done;
+            self.failure = failure;
+        }
         if let Some(left) = &mut self.rows_left {
             *left -= num_rows;
-            if *left == 0 {
-                self.phase = Reading::Done;
+            if *left == 0 && self.failure.is_none() {
+                self.end();
             }
         }
         Ok(ChainBatch { source: index, item })
@@ -187,7 +210,9 @@ impl Stream for HybridStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            let Reading::Source { index, stream, .. } = &mut this.phase else { return Poll::Ready(None) };
+            let Reading::Source { index, stream, .. } = &mut this.phase else {
+                return Poll::Ready(this.failure.take().map(Err));
+            };
             let index = *index;
             let step = match ready!(stream.poll_next_unpin(cx)) {
                 Some(Ok(item)) => this.take(index, item).map(Some),

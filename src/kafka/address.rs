@@ -22,6 +22,12 @@ pub struct KafkaAddress {
 }
 
 impl KafkaAddress {
+    /// Says whether a topic of this address is one of `source`'s, on the same cluster as far as addresses tell.
+    pub fn is_read_by(&self, source: &Self) -> bool {
+        let is_same_cluster = source.brokers.iter().any(|broker| self.brokers.contains(broker));
+        is_same_cluster && self.topics.iter().any(|topic| source.topics.contains(topic))
+    }
+
     /// The brokers as librdkafka takes them: `a:9092,b:9092`.
     pub fn bootstrap_servers(&self) -> String {
         self.brokers.join(",")

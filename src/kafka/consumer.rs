@@ -9,11 +9,12 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::types::RDKafkaErrorCode;
 use tracing::warn;
 
-use super::decoding::Decoding;
+use super::decoding::{DecodedMessages, Decoding};
 use super::lookup::Lookup;
 use super::micro_batch::{EntryKind, Limits, MicroBatch};
 use super::queue::{BatchQueue, Event};
@@ -22,7 +23,7 @@ use crate::budget::{Budget, Permit};
 use crate::checkpoint::SplitState;
 use crate::error::{Error, Result};
 use crate::ordered::{Closed, DecodePool, OrderedSender, worker_error};
-use crate::source::Decoded;
+use crate::source::{Decoded, Rest};
 
 /// How long the thread sleeps at most: so soon it sees that nobody reads any more, and serves what the client
 /// has to say.
@@ -401,12 +402,7 @@ impl Consumer {
         let bytes = batch.value_bytes() * VALUE_FACTOR + batch.len() * ROW_BYTES;
         let budget = self.budget.clone();
         let permit = self.wait(budget.acquire(bytes))?;
-        let decoding = Arc::clone(&self.decoding);
-        let job = self.pool.spawn(move || {
-            let mut decoded = decoding.decode(&batch)?;
-            decoded.item = decoded.item.map(|item| item.with_changed(changed));
-            Ok(decoded)
-        });
+        let job = start(self.pool.clone(), Arc::clone(&self.decoding), Arc::new(batch), 0, changed);
         let sender = self.sender.clone();
         self.wait(async move { sender.submit(job, Some(permit)).await })??;
         Ok(())
@@ -436,6 +432,27 @@ impl Consumer {
             (None, None) => Err(Stop::Closed),
         }
     }
+}
+
+/// Starts to decode a micro-batch from entry `first` on, and what is left of it when that is asked for.
+fn start(
+    pool: DecodePool,
+    decoding: Arc<Decoding>,
+    batch: Arc<MicroBatch>,
+    first: usize,
+    changed: Vec<SplitState>,
+) -> BoxFuture<'static, Result<Decoded>> {
+    let job = pool.spawn({
+        let (decoding, batch) = (Arc::clone(&decoding), Arc::clone(&batch));
+        move || decoding.decode(&batch, first)
+    });
+    let decoded = async move {
+        let DecodedMessages { item, fault, rest } = job.await?;
+        let item = item.map(|item| item.with_changed(changed));
+        let rest = rest.map(|first| Rest::new(move || start(pool, decoding, batch, first, Vec::new())));
+        Ok(Decoded { item, fault, rest })
+    };
+    decoded.boxed()
 }
 
 /// The index of each partition, by topic and number: looked up for every message.

@@ -1,5 +1,6 @@
 //! Micro-batches become items: one message is one record, and a bad one is bad alone.
 
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -7,6 +8,7 @@ use arrow::array::{
     TimestampMillisecondArray,
 };
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
+use bytes::Bytes;
 
 use super::micro_batch::{EntryKind, Extras, Header, MicroBatch, Wanted};
 use super::{KafkaSource, Partition};
@@ -16,9 +18,9 @@ use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::format::csv::{CsvColumn, CsvPlan};
 #[cfg(feature = "json")]
 use crate::format::json::JsonPlan;
-use crate::format::{DecoderPlan, Format};
+use crate::format::{DecoderPlan, Format, RecordFault, message_range, without_line_end};
 use crate::schema::{Fit, Origin, Provenance};
-use crate::source::{Decoded, ReadRequest, SourceBatch};
+use crate::source::{BadRecords, MAX_REJECT_BYTES, ReadRequest, Reject, SourceBatch, fit_rows};
 
 /// How the messages of one stream are decoded.
 #[derive(Debug)]
@@ -28,6 +30,7 @@ pub(super) struct Decoding {
     fit: Fit,
     schema: SchemaRef,
     provenance: Vec<Provenance>,
+    bad_records: BadRecords,
 }
 
 impl Decoding {
@@ -65,7 +68,14 @@ impl Decoding {
                 (DecoderPlan::Raw, fit)
             }
         };
-        Ok(Self { partitions, decoder, fit, schema: request.schema(), provenance: request.provenance.clone() })
+        Ok(Self {
+            partitions,
+            decoder,
+            fit,
+            schema: request.schema(),
+            provenance: request.provenance.clone(),
+            bad_records: request.bad_records(source.options.ignores_parse_errors(source.format)),
+        })
     }
 
     /// What has to be kept of messages besides their values.
@@ -79,70 +89,91 @@ impl Decoding {
         self.fit.missing()
     }
 
-    /// Decodes a micro-batch up to its first bad message: what is read before it doesn't depend on where
-    /// micro-batches happen to end.
-    pub(super) fn decode(&self, batch: &MicroBatch) -> Result<Decoded> {
-        let (mut end, mut found) = (batch.len(), None);
-        loop {
-            match self.decode_entries(batch, end)? {
-                Ok(item) => return Ok(Decoded { item, fault: found }),
-                // Each time it is an earlier message: one may be bad for its schema and a later one for its format.
-                Err(Bad { entry, record }) => {
-                    found = Some(Error::BadRecord(record));
-                    end = entry;
-                }
-            }
-        }
-    }
-
-    /// Decodes the first `end` entries; the inner error is the first message that can't be decoded.
-    fn decode_entries(&self, batch: &MicroBatch, end: usize) -> Result<Result<Option<SourceBatch>, Bad>> {
-        if end == 0 {
-            return Ok(Ok(None));
-        }
-        let advances = self.advances(batch, end);
+    /// Decodes a micro-batch from entry `first` on, up to the first bad message if those fail: what is read before it
+    /// doesn't depend on where micro-batches happen to end.
+    pub(super) fn decode(&self, batch: &MicroBatch, first: usize) -> Result<DecodedMessages> {
         if batch.num_rows() == 0 {
-            return Ok(Ok(Some(SourceBatch::progress(SchemaRef::clone(&self.schema), advances.list))));
+            let advances = self.advances(batch, first, batch.len());
+            let item = SourceBatch::progress(SchemaRef::clone(&self.schema), advances.list);
+            return Ok(DecodedMessages { item: Some(item), fault: None, rest: None });
         }
-        let mut decoder = self.decoder.decoder(batch.num_rows())?;
-        let (mut which, mut offsets) = (Vec::with_capacity(batch.num_rows()), Vec::with_capacity(batch.num_rows()));
-        let (mut rows, mut ends) = (Vec::with_capacity(batch.num_rows()), Vec::with_capacity(batch.num_rows()));
-        for (index, value_end) in batch.value_ends().take_while(|(index, _)| *index < end) {
-            let entry = &batch.entries[index];
-            which.push(advances.of_partition(entry.partition));
-            offsets.push(entry.next - 1);
-            rows.push(index);
-            ends.push(value_end);
-        }
-        if let Err((row, fault)) = decoder.decode_messages(batch.values(), &ends) {
-            let entry = rows.get(row).copied().unwrap_or(0);
-            let mut record = self.bad_record(batch, entry, fault.message);
-            record.column = fault.column;
-            record.hint = fault.hint;
-            return Ok(Err(Bad { entry, record }));
-        }
-        let own = self.own_columns(batch, &rows);
-        let positions = RowPositions::mixed(which, offsets)?;
-        let origin = Origin { split: None, path: None, rows: &positions, own: &own };
-        match self.fit.apply(&decoder.finish()?, &origin) {
-            Ok(fitted) => SourceBatch::try_new(fitted, positions, advances.list).map(|item| Ok(Some(item))),
-            Err(fault) => {
-                let entry = rows.get(fault.row).copied().unwrap_or(0);
-                let mut record = self.bad_record(batch, entry, fault.message);
-                record.column = Some(fault.column);
-                Ok(Err(Bad { entry, record }))
+        let (entries, ends): (Vec<usize>, Vec<usize>) = batch.value_ends().unzip();
+        let first_row = entries.partition_point(|entry| *entry < first);
+        let mut decoder = self.decoder.decoder(entries.len() - first_row)?;
+        let (mut rejects, mut reject_bytes, mut fault) = (Vec::new(), 0, None);
+        let mut bad_rows = Vec::new();
+        let next_row = decoder.decode_messages(batch.values(), &ends, first_row, &mut |row, bad| {
+            if self.bad_records == BadRecords::Fail {
+                fault = Some((row, bad));
+                return ControlFlow::Break(());
+            }
+            bad_rows.push(row);
+            let reject = self.reject(batch, (entries[row], message_range(&ends, row)), bad);
+            reject_bytes += reject.num_bytes();
+            rejects.push(reject);
+            if reject_bytes > MAX_REJECT_BYTES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let stop_row = fault.as_ref().map_or(next_row, |(row, _)| *row);
+        let is_good = |row: &usize| bad_rows.binary_search(row).is_err();
+        let rows: Vec<Row> =
+            (first_row..stop_row).filter(is_good).map(|row| Row { row, entry: entries[row] }).collect();
+        let decoded = decoder.finish()?;
+        let all = self.advances(batch, first, batch.len());
+        let fitted = {
+            let positions = self.positions(batch, &rows, &all)?;
+            let own = self.own_columns(batch, &rows);
+            fit_rows(&self.fit, &decoded, &Origin { split: None, path: None, rows: &positions, own: &own }, self.bad_records)?
+        };
+        for bad in fitted.faults {
+            let Row { row, entry } = rows[bad.row];
+            let range = message_range(&ends, row);
+            let of_row = RecordFault::new(0..range.len(), bad.reason, bad.message).in_column(bad.column);
+            match self.bad_records {
+                BadRecords::Fail => fault = Some((row, of_row)),
+                _ => rejects.push(self.reject(batch, (entry, range), of_row)),
             }
         }
+        let end = match &fault {
+            Some((row, _)) => entries[*row],
+            // Behind the last message that was looked at; what follows without a value belongs to it.
+            None => entries.get(next_row).copied().unwrap_or(batch.len()),
+        };
+        let fault = fault.map(|(row, fault)| Error::BadRecord(Box::new(self.bad_record(batch, entries[row], fault))));
+        let rest = (end < batch.len() && fault.is_none()).then_some(end);
+        if end == first {
+            return Ok(DecodedMessages { item: None, fault, rest });
+        }
+        let advances = self.advances(batch, first, end);
+        // A partition has its place among the moves by the entry that came first, wherever those end.
+        let item = SourceBatch::try_new(fitted.batch, fitted.rows, advances.list)?.with_rejects(rejects);
+        Ok(DecodedMessages { item: Some(item), fault, rest })
     }
 
-    fn bad_record(&self, batch: &MicroBatch, entry: usize, message: String) -> Box<BadRecord> {
+    /// Where rows stand, and which of the moves each belongs to.
+    fn positions(&self, batch: &MicroBatch, rows: &[Row], advances: &Advances) -> Result<RowPositions> {
+        let entry = |row: &Row| &batch.entries[row.entry];
+        let which: Vec<u32> = rows.iter().map(|row| advances.of_partition(entry(row).partition)).collect();
+        let offsets: Vec<u64> = rows.iter().map(|row| entry(row).next - 1).collect();
+        RowPositions::mixed(which, offsets)
+    }
+
+    /// A bad message: its entry, and where its value stands.
+    fn reject(&self, batch: &MicroBatch, (entry, value): (usize, Range<usize>), fault: RecordFault) -> Reject {
+        let is_kept = self.bad_records == BadRecords::Keep;
+        let raw = is_kept.then(|| Bytes::copy_from_slice(without_line_end(&batch.values()[value])));
+        let split = self.partitions[batch.entries[entry].partition as usize].split.clone();
+        Reject { split, record: self.bad_record(batch, entry, fault), is_kept, raw }
+    }
+
+    fn bad_record(&self, batch: &MicroBatch, entry: usize, fault: RecordFault) -> BadRecord {
         let entry = &batch.entries[entry];
         let split = self.partitions[entry.partition as usize].split.as_str();
-        Box::new(BadRecord::new(split, entry.next - 1, PositionUnit::Offset, message))
+        let record = BadRecord::new(split, entry.next - 1, PositionUnit::Offset, fault.reason, fault.message);
+        BadRecord { column: fault.column, hint: fault.hint, ..record }
     }
 
-    /// The moves of the first `end` entries, one for each partition.
-    fn advances(&self, batch: &MicroBatch, end: usize) -> Advances {
+    /// The moves of the entries `first..end`, one for each partition that the micro-batch touches.
+    fn advances(&self, batch: &MicroBatch, first: usize, end: usize) -> Advances {
         let mut advances = Advances { list: Vec::with_capacity(batch.touched.len()), index: Vec::new() };
         for (index, (partition, from)) in batch.touched.iter().enumerate() {
             let partition = *partition as usize;
@@ -152,17 +183,21 @@ impl Decoding {
             advances.index[partition] = index as u32;
             advances.list.push(Advance::new(self.partitions[partition].split.clone(), *from, *from));
         }
-        for entry in &batch.entries[..end] {
+        for (index, entry) in batch.entries[..end].iter().enumerate() {
             let advance = &mut advances.list[advances.index[entry.partition as usize] as usize];
             advance.to = entry.next;
-            advance.done |= entry.kind == EntryKind::Done;
+            if index < first {
+                advance.from = entry.next;
+            } else {
+                advance.done |= entry.kind == EntryKind::Done;
+            }
         }
         advances
     }
 
-    /// The columns of provenance that only messages have, for the entries that are rows.
-    fn own_columns(&self, batch: &MicroBatch, rows: &[usize]) -> Vec<(Provenance, ArrayRef)> {
-        let partition = |row: &usize| &self.partitions[batch.entries[*row].partition as usize];
+    /// The columns of provenance that only messages have.
+    fn own_columns(&self, batch: &MicroBatch, rows: &[Row]) -> Vec<(Provenance, ArrayRef)> {
+        let partition = |row: &Row| &self.partitions[batch.entries[row.entry].partition as usize];
         let none = Extras::default();
         let extras = batch.extras.as_ref().unwrap_or(&none);
         let own = |column: &Provenance| -> Option<(Provenance, ArrayRef)> {
@@ -177,18 +212,19 @@ impl Decoding {
                     Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| partition(row).id)))
                 }
                 Provenance::Offset => {
-                    Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| (batch.entries[*row].next - 1) as i64)))
+                    Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| (batch.entries[row.entry].next - 1) as i64)))
                 }
                 Provenance::Timestamp => {
-                    let timestamps = extras.timestamps.iter().take(rows.len()).copied();
+                    let timestamps = rows.iter().map(|row| extras.timestamps.get(row.row).copied().flatten());
                     Arc::new(TimestampMillisecondArray::from_iter(timestamps).with_timezone("UTC"))
                 }
                 Provenance::Key => {
                     let mut keys = BinaryBuilder::new();
-                    extras.keys.iter().take(rows.len()).for_each(|key| keys.append_option(key.as_deref()));
+                    let key = |row: &Row| extras.keys.get(row.row).and_then(Option::as_deref);
+                    rows.iter().for_each(|row| keys.append_option(key(row)));
                     Arc::new(keys.finish())
                 }
-                Provenance::Headers => headers(&extras.headers[..rows.len()]),
+                Provenance::Headers => headers(rows.iter().map(|row| extras.headers.get(row.row).map_or(&[][..], Vec::as_slice))),
                 _ => return None,
             };
             Some((*column, array))
@@ -197,10 +233,19 @@ impl Decoding {
     }
 }
 
-/// A message that can't be decoded, and the index of its entry.
-struct Bad {
+/// What a micro-batch gives: rows, and if it stopped early the bad message at which it did, or the entry at which the
+/// rest begins.
+pub(super) struct DecodedMessages {
+    pub(super) item: Option<SourceBatch>,
+    pub(super) fault: Option<Error>,
+    pub(super) rest: Option<usize>,
+}
+
+/// A message: its place among those with a value, and among all entries.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    row: usize,
     entry: usize,
-    record: Box<BadRecord>,
 }
 
 /// One advance for each partition that moved.
@@ -217,7 +262,7 @@ impl Advances {
 }
 
 /// The column `_headers`: names may repeat, values may be null.
-fn headers(rows: &[Vec<Header>]) -> ArrayRef {
+fn headers<'a>(rows: impl ExactSizeIterator<Item = &'a [Header]>) -> ArrayRef {
     let DataType::List(item) = Provenance::Headers.field().data_type().clone() else {
         return arrow::array::new_null_array(Provenance::Headers.field().data_type(), rows.len());
     };

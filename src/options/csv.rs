@@ -34,6 +34,7 @@ pub(super) fn csv_options(source: &SourceOptions) -> Result<CsvOptions> {
     if source.text("csv.extra-fields") == Some("ignore") {
         csv.extra_fields = OnFieldCount::Lenient;
     }
+    source.put("csv.ignore-parse-errors", parse_boolean, &mut csv.ignore_parse_errors)?;
     source.put("csv.decimal-rounding", parse_boolean, &mut csv.decimal_rounding)?;
     if source.text("csv.bytes-format") == Some("hex") {
         csv.bytes_format = BytesFormat::Hex;
@@ -70,6 +71,7 @@ mod tests {
             ("csv.null-literal", "NULL"),
             ("csv.missing-fields", "null"),
             ("csv.extra-fields", "ignore"),
+            ("csv.ignore-parse-errors", "true"),
             ("csv.decimal-rounding", "true"),
             ("csv.bytes-format", "hex"),
             ("csv.max-record-bytes", "2 kb"),
@@ -84,6 +86,7 @@ mod tests {
             null_literal: Some("NULL".into()),
             missing_fields: OnFieldCount::Lenient,
             extra_fields: OnFieldCount::Lenient,
+            ignore_parse_errors: true,
             decimal_rounding: true,
             bytes_format: BytesFormat::Hex,
             max_record_bytes: 2048,

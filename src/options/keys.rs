@@ -222,7 +222,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Csv, "csv.escape-character", Character, "", "makes the character after it data, within quotes and without"),
     key(Csv, "csv.allow-comments", Boolean, "false", "skips lines that begin with #"),
     key(Csv, "csv.null-literal", Text, "", "an unquoted text that is null"),
-    key(Csv, "csv.ignore-parse-errors", Boolean, "false", "skips bad records and counts them").later(),
+    key(Csv, "csv.ignore-parse-errors", Boolean, "false", "skips bad records and counts them"),
     key(Csv, "csv.timestamp-format", Text, "", "how timestamps are written").later(),
     key(
         Csv,
@@ -236,7 +236,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Csv, "csv.extra-fields", OneOf(&["fail", "ignore"]), "fail", "a record with too many fields"),
     key(Csv, "csv.max-record-bytes", Size, "1 mb", "the longest record; a quote still open then is a stray one"),
     key(Csv, "csv.charset", Text, "UTF-8", "how characters are written").later(),
-    key(Json, "json.ignore-parse-errors", Boolean, "false", "skips bad records and counts them").later(),
+    key(Json, "json.ignore-parse-errors", Boolean, "false", "skips bad records and counts them"),
     key(Json, "json.fail-on-missing-field", Boolean, "false", "a record without one of the schema's keys is bad"),
     key(Json, "json.case-insensitive-names", Boolean, "false", "matches keys and columns whatever their case"),
     key(Json, "json.coerce", Boolean, "false", "takes numbers out of strings, and text out of numbers"),

@@ -168,6 +168,11 @@ impl SourceOptions {
         given.max_by_key(|given| given.own)
     }
 
+    /// Whether bad records of this source are left out, whatever is asked for otherwise.
+    pub fn ignores_parse_errors(&self) -> bool {
+        ["csv.ignore-parse-errors", "json.ignore-parse-errors"].iter().any(|key| self.text(key) == Some("true"))
+    }
+
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(|given| given.value.as_str())
     }

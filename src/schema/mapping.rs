@@ -12,7 +12,7 @@ use super::metadata::{Origin, Provenance};
 use super::values::{ColumnBuilder, ValueOptions};
 use super::{precision, ticks_per_second, type_name, unify_types, unit_digits};
 use crate::checkpoint::hash_of;
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 
 /// What to do with a column of the unified schema that a source lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -168,6 +168,8 @@ pub(crate) struct RowFault {
     pub(crate) row: usize,
     /// The column.
     pub(crate) column: String,
+    /// By what it is counted.
+    pub(crate) reason: Reason,
     /// Why.
     pub(crate) message: String,
 }
@@ -304,8 +306,7 @@ impl Fit {
             };
             if !column.field.is_nullable() && array.logical_null_count() > 0 {
                 let row = (0..num_rows).find(|&row| array.is_null(row)).unwrap_or(0);
-                let message = format!("null in a NOT NULL column ({})", type_name(&column.field));
-                return Err(RowFault { row, column: column.field.name().clone(), message });
+                return Err(column.null_at(row));
             }
             columns.push(array);
         }
@@ -316,9 +317,48 @@ impl Fit {
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map_err(|e| RowFault {
             row: 0,
             column: String::new(),
+            reason: Reason::Type,
             message: e.to_string(),
         })
     }
+
+    /// Every row that [`Self::apply`] refuses, in order, each with the first of its columns that is to blame.
+    pub(crate) fn faults(&self, batch: &RecordBatch, num_rows: usize) -> Vec<RowFault> {
+        let mut faults: BTreeMap<usize, RowFault> = BTreeMap::new();
+        for column in &self.columns {
+            let Input::Column(index) = column.input else { continue };
+            let array = batch.column(index);
+            // A cast that isn't strict makes null of what doesn't fit.
+            let Ok(lenient) = cast_with_options(array, column.field.data_type(), &CastOptions::default()) else {
+                continue;
+            };
+            for row in (0..num_rows).filter(|&row| lenient.is_null(row)) {
+                if !array.is_null(row) {
+                    faults.entry(row).or_insert_with(|| out_of_range(array, row, &column.field));
+                } else if !column.field.is_nullable() && column.default.is_none() {
+                    faults.entry(row).or_insert_with(|| column.null_at(row));
+                }
+            }
+        }
+        faults.into_values().collect()
+    }
+}
+
+impl FitColumn {
+    fn null_at(&self, row: usize) -> RowFault {
+        let message = format!("null in a NOT NULL column ({})", type_name(&self.field));
+        RowFault { row, column: self.field.name().clone(), reason: Reason::Null, message }
+    }
+}
+
+fn out_of_range(array: &ArrayRef, row: usize, field: &Field) -> RowFault {
+    let options = arrow::util::display::FormatOptions::default();
+    let value = match arrow::util::display::ArrayFormatter::try_new(array, &options) {
+        Ok(formatter) => format!("'{}'", formatter.value(row)),
+        Err(_) => "the value".to_owned(),
+    };
+    let message = format!("{value} is out of range for {}", type_name(field));
+    RowFault { row, column: field.name().clone(), reason: Reason::Range, message }
 }
 
 /// A text of the command line as one value of a column.
@@ -336,7 +376,12 @@ fn repeated(value: &ArrayRef, num_rows: usize) -> ArrayRef {
 
 fn or_default(array: &ArrayRef, default: &ArrayRef, field: &Field) -> Result<ArrayRef, RowFault> {
     let filled = is_not_null(array).and_then(|there| zip(&there, array, &Scalar::new(default)));
-    filled.map_err(|e| RowFault { row: 0, column: field.name().clone(), message: e.to_string() })
+    filled.map_err(|e| RowFault {
+        row: 0,
+        column: field.name().clone(),
+        reason: Reason::Type,
+        message: e.to_string(),
+    })
 }
 
 fn convert(array: &ArrayRef, field: &Field) -> Result<ArrayRef, RowFault> {
@@ -351,16 +396,13 @@ fn convert(array: &ArrayRef, field: &Field) -> Result<ArrayRef, RowFault> {
         // Look for the row that a lenient conversion makes null.
         let lenient = cast_with_options(array, wanted, &CastOptions::default()).ok();
         let row = lenient.and_then(|lenient| (0..array.len()).find(|&row| lenient.is_null(row) && !array.is_null(row)));
-        let value = row.and_then(|row| {
-            let options = arrow::util::display::FormatOptions::default();
-            let formatter = arrow::util::display::ArrayFormatter::try_new(array, &options).ok()?;
-            Some(formatter.value(row).to_string())
-        });
-        let message = match value {
-            Some(value) => format!("'{value}' is out of range for {}", type_name(field)),
-            None => e.to_string(),
-        };
-        RowFault { row: row.unwrap_or(0), column: field.name().clone(), message }
+        match row {
+            Some(row) => out_of_range(array, row, field),
+            None => {
+                let column = field.name().clone();
+                RowFault { row: 0, column, reason: Reason::Range, message: e.to_string() }
+            }
+        }
     })
 }
 

@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Field, Fields, Schema, TimeUnit};
 pub use ddl::{PRECISION_KEY, format_schema, parse_schema, precision, type_name};
 pub(crate) use ddl::{ticks_per_second, unit_digits};
 pub use mapping::{ColumnRule, Mapping, OnExtra, OnMissing};
-pub(crate) use mapping::{Fit, FitTarget};
+pub(crate) use mapping::{Fit, FitTarget, RowFault};
 pub(crate) use metadata::Origin;
 pub use metadata::Provenance;
 pub use values::BytesFormat;

@@ -173,9 +173,30 @@ impl KafkaSinkBuilder {
     /// # Errors
     /// As [`Self::check`]; [`Error::Worker`] if the system gives no thread.
     pub fn build(self) -> Result<KafkaSink> {
+        let reserved_bytes = self.memory_bytes;
+        let encoder: Box<dyn RecordEncoder> = match self.format {
+            MessageFormat::Csv => Box::new(CsvEncoder::new(Header::Omitted)),
+            MessageFormat::Json => Box::<JsonEncoder>::default(),
+        };
+        let (thread, abandoned) = self.start(encoder)?;
+        Ok(KafkaSink { abandoned, thread, reserved_bytes })
+    }
+
+    /// The topic's address.
+    pub(super) fn target(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// What the thread may hold.
+    pub(super) fn reserved_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Starts the thread that makes messages of rows. The flag tells it that nobody waits for it any more.
+    pub(super) fn start(self, encoder: Box<dyn RecordEncoder>) -> Result<(OutputThread, Arc<AtomicBool>)> {
         self.check()?;
         let topic = self.topic()?.to_owned();
-        let target = self.address.to_string();
+        let target = self.target();
         let abandoned = Arc::new(AtomicBool::new(false));
         let output = KafkaOutput {
             described: Described {
@@ -187,16 +208,13 @@ impl KafkaSinkBuilder {
                 memory_bytes: self.memory_bytes / 4 * 3,
                 abandoned: Arc::clone(&abandoned),
             },
-            encoder: match self.format {
-                MessageFormat::Csv => Box::new(CsvEncoder::new(Header::Omitted)),
-                MessageFormat::Json => Box::<JsonEncoder>::default(),
-            },
+            encoder,
             has_begun: false,
             buffer: Vec::new(),
             producer: None,
         };
         let thread = OutputThread::start(target, output, self.memory_bytes / 4, OnDrop::Abandon)?;
-        Ok(KafkaSink { abandoned, thread, reserved_bytes: self.memory_bytes })
+        Ok((thread, abandoned))
     }
 }
 

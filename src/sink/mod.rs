@@ -26,6 +26,7 @@
 //! come again after a kill.
 
 mod arrow_file;
+mod dead_letters;
 mod folder;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -43,6 +44,7 @@ use arrow::array::{Array, RecordBatch};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+pub use dead_letters::DeadLetters;
 pub use folder::{DEFAULT_FOLDER_MEMORY_BYTES, DEFAULT_ROLL_BYTES, FolderFormat, FolderSink, FolderSinkBuilder};
 #[cfg(feature = "kafka")]
 pub use kafka::{DEFAULT_KAFKA_MEMORY_BYTES, KafkaSink, KafkaSinkBuilder, MessageFormat};

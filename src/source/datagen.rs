@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Boundedness, History, ReadRequest, Source, SourceBatch, SourceStream};
 use crate::checkpoint::{Advance, RowPositions, SourceState, SplitId, SplitState, Splits};
-use crate::error::{BadRecord, Error, PositionUnit, Result};
+use crate::error::{BadRecord, Error, PositionUnit, Reason, Result};
 use crate::ordered::{OrderedSender, Task, ordered};
 use crate::schema::{ColumnBuilder, Fit, Mapping, Origin, ValueOptions, ticks_per_second, type_name};
 
@@ -321,7 +321,7 @@ async fn produce(
 impl Maker {
     fn make(&self, first: u64, num_rows: usize, advance: Advance) -> Result<SourceBatch> {
         let place = |row: u64, column: &str, message: String| {
-            let mut record = BadRecord::new(SPLIT, row, PositionUnit::Sequence, message);
+            let mut record = BadRecord::new(SPLIT, row, PositionUnit::Sequence, Reason::Range, message);
             record.column = Some(column.to_owned());
             Error::BadRecord(Box::new(record))
         };

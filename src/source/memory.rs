@@ -13,7 +13,7 @@ use futures::{FutureExt, StreamExt, stream};
 
 use super::{Boundedness, Fitter, History, ReadRequest, Source, SourceBatch, SourceStream};
 use crate::checkpoint::{Advance, RowPositions, SourceState, SplitId, SplitState, Splits};
-use crate::error::{BadRecord, Error, PositionUnit, Result};
+use crate::error::{BadRecord, Error, PositionUnit, Reason, Result};
 use crate::schema::Mapping;
 
 /// A source whose rows and errors are written down beforehand.
@@ -181,6 +181,7 @@ impl Source for MemorySource {
                             split.as_str(),
                             *at,
                             PositionUnit::Sequence,
+                            Reason::Type,
                             message,
                         )))));
                         break;

@@ -26,6 +26,8 @@ mod datagen;
 mod decoded;
 mod fitter;
 mod memory;
+mod reject;
+mod rows;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -37,9 +39,14 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 pub use datagen::{DatagenSource, DatagenSourceBuilder, FieldKind};
-pub(crate) use decoded::{Decoded, items};
+pub(crate) use decoded::{Decoded, Rest, items};
 pub use fitter::Fitter;
 pub use memory::{MemorySource, MemorySourceBuilder};
+pub(crate) use reject::MAX_REJECT_BYTES;
+pub use reject::{BadRecords, Reject, RejectCount, RejectCounts};
+#[cfg(feature = "parquet")]
+pub(crate) use rows::Fitted;
+pub(crate) use rows::fit_rows;
 
 use crate::budget::Budget;
 use crate::checkpoint::{Advance, RowPositions, SourceState, SplitState};
@@ -160,6 +167,8 @@ pub struct ReadRequest {
     pub source_name: Arc<str>,
     /// What rows of this source say in `_phase`.
     pub phase: Phase,
+    /// What becomes of bad records, unless the source's own options say otherwise.
+    pub bad_records: BadRecords,
     /// Rows per batch, at most.
     pub batch_rows: usize,
     /// What may be buffered.
@@ -187,6 +196,7 @@ impl ReadRequest {
             provenance: Vec::new(),
             source_name: "0".into(),
             phase: Phase::Bounded,
+            bad_records: BadRecords::default(),
             batch_rows: DEFAULT_BATCH_ROWS,
             budget: Budget::new(DEFAULT_MEMORY_BYTES),
             pool: DecodePool::new(num_threads)?,
@@ -205,6 +215,11 @@ impl ReadRequest {
     pub fn with_batch_rows(mut self, batch_rows: usize) -> Self {
         self.batch_rows = batch_rows.max(1);
         self
+    }
+
+    /// What becomes of bad records of a source whose own options may say that they are left out.
+    pub(crate) fn bad_records(&self, source_ignores: bool) -> BadRecords {
+        if source_ignores { BadRecords::Skip } else { self.bad_records }
     }
 
     /// The schema that every batch must have: the columns, and the provenance behind them.
@@ -235,6 +250,7 @@ pub struct SourceBatch {
     rows: RowPositions,
     advances: Vec<Advance>,
     changed: Vec<SplitState>,
+    rejects: Vec<Reject>,
 }
 
 impl SourceBatch {
@@ -252,13 +268,26 @@ impl SourceBatch {
         };
         match fault {
             Some(fault) => Err(Error::Other { context: "a source's item".into(), source: fault.into() }),
-            None => Ok(Self { batch, rows, advances, changed: Vec::new() }),
+            None => Ok(Self { batch, rows, advances, changed: Vec::new(), rejects: Vec::new() }),
         }
     }
 
     /// Progress without rows: an empty file, a transaction marker.
     pub fn progress(schema: SchemaRef, advances: Vec<Advance>) -> Self {
-        Self { batch: RecordBatch::new_empty(schema), rows: RowPositions::none(), advances, changed: Vec::new() }
+        Self {
+            batch: RecordBatch::new_empty(schema),
+            rows: RowPositions::none(),
+            advances,
+            changed: Vec::new(),
+            rejects: Vec::new(),
+        }
+    }
+
+    /// Adds bad records that were left out. The advances move over them, and within a split their positions rise.
+    #[must_use]
+    pub fn with_rejects(mut self, rejects: Vec<Reject>) -> Self {
+        self.rejects = rejects;
+        self
     }
 
     /// Adds states of splits that were found later, or whose identity is known better now.
@@ -298,23 +327,55 @@ impl SourceBatch {
         &self.changed
     }
 
+    /// Bad records that were left out.
+    pub fn rejects(&self) -> &[Reject] {
+        &self.rejects
+    }
+
     /// Cuts before row `row`, with exact advances on both sides. Applying both is applying the whole.
     pub fn split_at(&self, row: usize) -> (Self, Self) {
         let row = row.min(self.num_rows());
         let (before, after) = self.rows.cut(&self.advances, row);
+        let is_after = |reject: &&Reject| {
+            let moves_over = |advance: &Advance| {
+                advance.split == reject.split && (advance.from..advance.to).contains(&reject.record.position)
+            };
+            after.advances.iter().any(moves_over)
+        };
+        let (rejects_after, rejects_before): (Vec<_>, Vec<_>) = self.rejects.iter().partition(is_after);
         let left = Self {
             batch: self.batch.slice(0, row),
             rows: before.rows,
             advances: before.advances,
             changed: self.changed.clone(),
+            rejects: rejects_before.into_iter().cloned().collect(),
         };
         let right = Self {
             batch: self.batch.slice(row, self.num_rows() - row),
             rows: after.rows,
             advances: after.advances,
             changed: Vec::new(),
+            rejects: rejects_after.into_iter().cloned().collect(),
         };
         (left, right)
+    }
+
+    /// How many rows stand before a bad record of this item: those of other splits count as far as they stand before
+    /// the first row of its own split behind it.
+    pub(crate) fn rows_before(&self, reject: &Reject) -> usize {
+        let Some(advance) = self.advances.iter().position(|advance| advance.split == reject.split) else { return 0 };
+        self.rows.first_behind(advance, reject.record.position)
+    }
+
+    /// What comes before a bad record of this item: its split stands at that record then.
+    pub(crate) fn before_reject(&self, reject: &Reject) -> Self {
+        let (mut before, _) = self.split_at(self.rows_before(reject));
+        let position = reject.record.position;
+        for advance in before.advances.iter_mut().filter(|advance| advance.split == reject.split) {
+            (advance.to, advance.done) = (advance.to.min(position), false);
+        }
+        before.rejects.retain(|other| other.split != reject.split || other.record.position < position);
+        before
     }
 
     /// Cuts a long item into items of at most `batch_rows` rows.

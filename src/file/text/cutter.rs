@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf, Bytes};
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::ahead::{Fetched, StoredPieces, StoredRead};
-use super::decoding::{Decodings, FileContext, check_encoding, decode_up_to_fault, located, no_header};
+use super::decoding::{DecodedText, Decodings, FileContext, TextChunk, check_encoding, located, no_header};
 use super::{CHUNK_BYTES, piece_bytes};
 use crate::checkpoint::Advance;
 use crate::error::{Error, Result};
@@ -19,8 +20,8 @@ use crate::file::plan::{Compression, PlannedFile, compression_of};
 #[cfg(feature = "csv")]
 use crate::format::csv::CsvCutter;
 use crate::format::{Format, LineCutter, RecordCutter};
-use crate::ordered::OrderedSender;
-use crate::source::{Decoded, ReadRequest, SourceBatch};
+use crate::ordered::{DecodePool, OrderedSender};
+use crate::source::{Decoded, ReadRequest, Rest, SourceBatch};
 
 /// Decoded bytes per 100 bytes of text before any were seen: short numbers in wide columns.
 const FIRST_DECODED_PERCENT: usize = 400;
@@ -136,9 +137,10 @@ impl Cutter {
         head: Option<Bytes>,
         next_piece: &mut dyn FnMut() -> Result<Option<(Bytes, bool)>>,
     ) -> Result<(), Stop> {
-        let is_inferred = self.source.is_inferred;
+        let (is_inferred, bad_records) = 
+            (self.source.is_inferred, self.request.bad_records(self.source.options.ignores_parse_errors(self.source.format)));
         let context_of = |decoding, first_record| {
-            Arc::new(FileContext { file: file.clone(), compression, decoding, is_inferred, first_record })
+            Arc::new(FileContext { file: file.clone(), compression, decoding, is_inferred, first_record, bad_records })
         };
         let mut context = None;
         if start > 0 {
@@ -200,7 +202,7 @@ impl Cutter {
     fn submit(&mut self, context: Arc<FileContext>, chunk: Bytes, position: u64, advance: Advance) -> Result<(), Stop> {
         if chunk.is_empty() {
             let item = Some(SourceBatch::progress(self.request.schema(), vec![advance]));
-            let progress = Decoded { item, fault: None };
+            let progress = Decoded { item, fault: None, rest: None };
             return self
                 .chunks
                 .submit_blocking(futures::future::ready(Ok(progress)).boxed(), None)
@@ -214,24 +216,9 @@ impl Cutter {
             }
         });
         let Some(permit) = permit else { return Err(Stop::Closed) };
-        let job_context = Arc::clone(&context);
-        let decoded_percent = Arc::clone(&self.decoded_percent);
-        let job = self.request.pool.spawn(move || {
-            let (item, fault) = decode_up_to_fault(&job_context, &chunk, position, advance)?;
-            if let Some(item) = &item {
-                let decoded_bytes = item.batch().get_array_memory_size() + item.num_rows() * size_of::<u64>();
-                decoded_percent.store(decoded_bytes * 100 / chunk.len(), Ordering::Relaxed);
-            }
-            Ok(Decoded { item, fault })
-        });
-        let located = async move {
-            let mut decoded = job.await?;
-            if let Some(Error::BadRecord(record)) = decoded.fault {
-                decoded.fault = Some(located(&context, *record).await);
-            }
-            Ok(decoded)
-        };
-        self.chunks.submit_blocking(located.boxed(), Some(permit)).map_err(|_| Stop::Closed)
+        let chunk = TextChunk { context, bytes: chunk, position, advance, at: 0 };
+        let job = start(self.request.pool.clone(), Arc::clone(&self.decoded_percent), chunk);
+        self.chunks.submit_blocking(job, Some(permit)).map_err(|_| Stop::Closed)
     }
 
     fn cutter(&self) -> Box<dyn RecordCutter> {
@@ -241,6 +228,34 @@ impl Cutter {
             _ => Box::new(LineCutter),
         }
     }
+}
+
+/// Starts to decode a chunk, and what is left of it when that is asked for.
+fn start(
+    pool: DecodePool,
+    decoded_percent: Arc<AtomicUsize>,
+    chunk: TextChunk,
+) -> BoxFuture<'static, Result<Decoded>> {
+    let (context, num_bytes) = (Arc::clone(&chunk.context), chunk.bytes.len() - chunk.at);
+    let percent = Arc::clone(&decoded_percent);
+    let job = pool.spawn(move || {
+        let decoded = chunk.decode()?;
+        if let (Some(item), None) = (&decoded.item, &decoded.rest) {
+            let decoded_bytes = item.batch().get_array_memory_size() + item.num_rows() * size_of::<u64>();
+            percent.store(decoded_bytes * 100 / num_bytes.max(1), Ordering::Relaxed);
+        }
+        Ok(decoded)
+    });
+    let located = async move {
+        let DecodedText { item, fault, rest } = job.await?;
+        let fault = match fault {
+            Some(record) => Some(located(&context, record).await),
+            None => None,
+        };
+        let rest = rest.map(|chunk| Rest::new(move || start(pool, decoded_percent, chunk)));
+        Ok(Decoded { item, fault, rest })
+    };
+    located.boxed()
 }
 
 fn joined(carry: Bytes, piece: Bytes) -> Bytes {

@@ -1,11 +1,13 @@
 //! How the records of a file are decoded: its header, the columns that are wanted, and what is wrong with a record.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, FieldRef};
+use bytes::Bytes;
 
 use crate::checkpoint::{Advance, RowPositions};
-use crate::error::{BadRecord, Error, PositionUnit, Result};
+use crate::error::{BadRecord, Error, PositionUnit, Reason, Result};
 use crate::file::FileSource;
 use crate::file::fetch::{ListedFile, line_of};
 use crate::file::plan::Compression;
@@ -13,9 +15,9 @@ use crate::file::plan::Compression;
 use crate::format::csv::{CsvColumn, CsvPlan, first_record};
 #[cfg(feature = "json")]
 use crate::format::json::JsonPlan;
-use crate::format::{DecoderPlan, Format, RecordFault, TextOptions};
+use crate::format::{DecoderPlan, Format, RecordFault, TextOptions, without_line_end};
 use crate::schema::{Fit, Origin};
-use crate::source::{ReadRequest, SourceBatch};
+use crate::source::{BadRecords, MAX_REJECT_BYTES, ReadRequest, Reject, SourceBatch, fit_rows};
 
 /// What decoding the chunks of one file needs.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub(super) struct FileContext {
     pub(super) is_inferred: bool,
     /// The first record, if it is data: a bad value there may be a header.
     pub(super) first_record: Option<u64>,
+    pub(super) bad_records: BadRecords,
 }
 
 /// How the records of files with one header are decoded.
@@ -104,7 +107,13 @@ impl Decodings {
         if has_header || (csv.ignore_first_line && !data.is_empty()) {
             let first = first_record(&csv.dialect(), &data[bom..], at_end).map_err(|why| {
                 let message = format!("the first record has broken quotes ({why:?})");
-                Error::BadRecord(Box::new(BadRecord::new(&*file.url, 0, PositionUnit::Byte, message)))
+                Error::BadRecord(Box::new(BadRecord::new(
+                    &*file.url,
+                    0,
+                    PositionUnit::Byte,
+                    Reason::Quotes,
+                    message,
+                )))
             })?;
             match first {
                 Some((fields, next)) => {
@@ -181,62 +190,101 @@ impl Decodings {
     }
 }
 
-/// Decodes one chunk up to its first bad record, so that what is read before an error doesn't depend on
-/// where the chunks happen to begin, and a limit that is reached before it is reached.
-pub(super) fn decode_up_to_fault(
-    context: &FileContext,
-    chunk: &[u8],
-    position: u64,
-    advance: Advance,
-) -> Result<(Option<SourceBatch>, Option<Error>)> {
-    let (mut end, mut found) = (chunk.len(), None);
-    loop {
-        let is_whole = end == chunk.len();
-        let advance = if is_whole {
-            advance.clone()
-        } else {
-            Advance::new(advance.split.clone(), advance.from, position + end as u64)
-        };
-        match decode(context, &chunk[..end], position, advance) {
-            Ok(item) => return Ok((Some(item), found)),
-            // Each time it is an earlier record: one may be bad for its schema and a later one for its format.
-            Err(Error::BadRecord(record)) => {
-                end = (record.position - position) as usize;
-                found = Some(Error::BadRecord(record));
-                if end == 0 {
-                    return Ok((None, found));
-                }
+/// Whole records of one file.
+#[derive(Debug)]
+pub(super) struct TextChunk {
+    pub(super) context: Arc<FileContext>,
+    pub(super) bytes: Bytes,
+    /// Where the bytes stand in the file.
+    pub(super) position: u64,
+    /// The move over what is left of the chunk, and where that begins among the bytes. What comes before the first
+    /// record belongs to the move.
+    pub(super) advance: Advance,
+    pub(super) at: usize,
+}
+
+/// What a chunk gives: rows, and if it stopped early the bad record at which it did, or what is left.
+#[derive(Debug)]
+pub(super) struct DecodedText {
+    pub(super) item: Option<SourceBatch>,
+    pub(super) fault: Option<BadRecord>,
+    pub(super) rest: Option<TextChunk>,
+}
+
+impl TextChunk {
+    /// Decodes it, up to the first bad record if those fail: what is read before an error doesn't depend on where the
+    /// chunks happen to begin, and a limit that is reached before it is reached.
+    pub(super) fn decode(self) -> Result<DecodedText> {
+        let Decoding { decoder, fit, .. } = &*self.context.decoding;
+        let bad_records = self.context.bad_records;
+        let mut decoder = decoder.decoder(self.expected_rows())?;
+        let mut starts = Vec::with_capacity(self.expected_rows());
+        let (mut rejects, mut reject_bytes, mut fault) = (Vec::new(), 0, None);
+        let next = decoder.decode(&self.bytes, self.at, &mut starts, &mut |bad| {
+            if bad_records == BadRecords::Fail {
+                fault = Some(bad);
+                return ControlFlow::Break(());
             }
-            Err(e) => return Err(e),
+            let reject = self.reject(bad);
+            reject_bytes += reject.num_bytes();
+            rejects.push(reject);
+            if reject_bytes > MAX_REJECT_BYTES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        for start in &mut starts {
+            *start += self.position;
         }
+        let positions = RowPositions::starts(starts);
+        let FileContext { file, .. } = &*self.context;
+        let origin = Origin { split: Some(file.id.as_str()), path: Some(&file.url), rows: &positions, own: &[] };
+        let fitted = fit_rows(fit, &decoder.finish()?, &origin, bad_records)?;
+        for row in fitted.faults {
+            let start = (positions.position(row.row).unwrap_or(self.position) - self.position) as usize;
+            let bad = RecordFault::new(start..next, row.reason, row.message).in_column(row.column);
+            match bad_records {
+                BadRecords::Fail => fault = Some(bad),
+                _ => rejects.push(self.reject(bad)),
+            }
+        }
+        rejects.sort_by_key(|reject| reject.record.position);
+        let end = fault.as_ref().map_or(next, |fault| fault.start);
+        let is_whole = end == self.bytes.len() && fault.is_none();
+        let Advance { split, from, .. } = &self.advance;
+        let advance = match is_whole {
+            true => self.advance.clone(),
+            false => Advance::new(split.clone(), *from, self.position + end as u64),
+        };
+        let (from, to) = (advance.to, self.advance.to);
+        let item = (end > self.at)
+            .then(|| SourceBatch::try_new(fitted.batch, fitted.rows, vec![advance]).map(|item| item.with_rejects(rejects)))
+            .transpose()?;
+        let fault = fault.map(|fault| bad_record(&self.context, self.position, fault));
+        let rest = (!is_whole && fault.is_none()).then(|| {
+            let advance = Advance { from, to, ..self.advance.clone() };
+            TextChunk { advance, at: end, ..self }
+        });
+        Ok(DecodedText { item, fault, rest })
+    }
+
+    /// About how many rows there are, by the first lines.
+    fn expected_rows(&self) -> usize {
+        const SAMPLE_BYTES: usize = 4 << 10;
+        let left = &self.bytes[self.at..];
+        let sample = &left[..left.len().min(SAMPLE_BYTES)];
+        let num_lines = memchr::memchr_iter(b'\n', sample).count() + 1;
+        num_lines * left.len().div_ceil(sample.len().max(1))
+    }
+
+    fn reject(&self, fault: RecordFault) -> Reject {
+        let is_kept = self.context.bad_records == BadRecords::Keep;
+        let raw = is_kept.then(|| Bytes::copy_from_slice(without_line_end(&self.bytes[fault.start..fault.end])));
+        let record = bad_record(&self.context, self.position, fault);
+        Reject { split: self.context.file.id.clone(), record, is_kept, raw }
     }
 }
 
-/// Decodes one chunk: whole records that start at `position` of their file.
-fn decode(context: &FileContext, chunk: &[u8], position: u64, advance: Advance) -> Result<SourceBatch> {
-    let decoding = &context.decoding;
-    let rows = memchr::memchr_iter(b'\n', chunk).count() + 1;
-    let mut decoder = decoding.decoder.decoder(rows)?;
-    let mut starts = Vec::with_capacity(rows);
-    decoder.decode(chunk, &mut starts).map_err(|fault| bad_record(context, position, fault))?;
-    for start in &mut starts {
-        *start += position;
-    }
-    let batch = decoder.finish()?;
-    let positions = RowPositions::starts(starts);
-    let origin =
-        Origin { split: Some(context.file.id.as_str()), path: Some(&context.file.url), rows: &positions, own: &[] };
-    let batch = decoding.fit.apply(&batch, &origin).map_err(|fault| {
-        let start = positions.position(fault.row).unwrap_or(position);
-        let place = RecordFault::new((start - position) as usize, fault.message).in_column(fault.column);
-        bad_record(context, position, place)
-    })?;
-    SourceBatch::try_new(batch, positions, vec![advance])
-}
-
-fn bad_record(context: &FileContext, position: u64, fault: RecordFault) -> Error {
+fn bad_record(context: &FileContext, position: u64, fault: RecordFault) -> BadRecord {
     let position = position + fault.start as u64;
-    let mut record = BadRecord::new(&*context.file.url, position, PositionUnit::Byte, fault.message);
+    let mut record = BadRecord::new(&*context.file.url, position, PositionUnit::Byte, fault.reason, fault.message);
     let is_first = context.first_record == Some(position) && fault.column.is_some();
     let hint = if is_first {
         Some("it looks like a header: set csv.header=true")
@@ -247,7 +295,7 @@ fn bad_record(context: &FileContext, position: u64, fault: RecordFault) -> Error
     };
     record.hint = fault.hint.or_else(|| hint.map(Into::into));
     record.column = fault.column;
-    Error::BadRecord(Box::new(record))
+    record
 }
 
 /// Adds the line to a bad record's place. It is looked for only now, since only an error shows it.

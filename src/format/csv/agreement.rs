@@ -1,5 +1,6 @@
 //! Whatever the bytes and the options: columns over the index and the scalar reference say the same.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -12,38 +13,51 @@ use super::index::Kernel;
 use super::plan::{CsvColumn, CsvPlan};
 use super::record::{Dialect, Scan};
 use super::{CsvCutter, CsvOptions, OnFieldCount};
-use crate::format::{RecordCutter, RecordDecoder, RecordFault, decode_each_message};
+use crate::format::{OnBadMessage, RecordCutter, RecordDecoder, RecordFault, decode_each_message};
 use crate::schema::parse_schema;
 
-/// What a decoder makes of a chunk: rows or a fault, and where rows start.
-type Decoded = (Result<RecordBatch, RecordFault>, Vec<u64>);
+/// What a decoder makes of a chunk: rows, where they start, bad records, and where it stopped.
+type Decoded = (RecordBatch, Vec<u64>, Vec<RecordFault>, usize);
 
-fn decode(mut decoder: CsvDecoder, chunk: &[u8]) -> Decoded {
-    let mut starts = vec![7];
-    let outcome = decoder.decode(chunk, &mut starts);
-    (outcome.map(|()| decoder.finish().unwrap()), starts)
+/// Collects faults, up to `max` of them.
+fn collecting(faults: &mut Vec<RecordFault>, max: usize) -> impl FnMut(RecordFault) -> ControlFlow<()> {
+    move |fault| {
+        faults.push(fault);
+        if faults.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
 }
 
-fn decode_by_record(mut decoder: CsvDecoder, chunk: &[u8]) -> Decoded {
-    let mut starts = vec![7];
-    let outcome = decoder.decode_by_reference(chunk, &mut starts);
-    (outcome.map(|()| decoder.finish().unwrap()), starts)
+fn decode(mut decoder: CsvDecoder, chunk: &[u8], max_faults: usize) -> Decoded {
+    let (mut starts, mut faults) = (vec![7], Vec::new());
+    let end = decoder.decode(chunk, 0, &mut starts, &mut collecting(&mut faults, max_faults));
+    (decoder.finish().unwrap(), starts, faults, end)
 }
+
+fn decode_by_record(mut decoder: CsvDecoder, chunk: &[u8], max_faults: usize) -> Decoded {
+    let (mut starts, mut faults) = (vec![7], Vec::new());
+    let end = decoder.decode_by_reference(chunk, &mut starts, &mut collecting(&mut faults, max_faults));
+    (decoder.finish().unwrap(), starts, faults, end)
+}
+
+/// What a decoder makes of messages: rows, bad messages, and where it stopped.
+type DecodedMessages = (RecordBatch, Vec<(usize, RecordFault)>, usize);
+
+type DecodeMessages = fn(&mut CsvDecoder, &[u8], &[usize], usize, &mut OnBadMessage<'_>) -> usize;
 
 fn decode_messages(
     mut decoder: CsvDecoder,
+    decode: DecodeMessages,
     values: &[u8],
     ends: &[usize],
-) -> Result<RecordBatch, (usize, RecordFault)> {
-    decoder.decode_messages(values, ends).map(|()| decoder.finish().unwrap())
-}
-
-fn decode_messages_by_record(
-    mut decoder: CsvDecoder,
-    values: &[u8],
-    ends: &[usize],
-) -> Result<RecordBatch, (usize, RecordFault)> {
-    decode_each_message(&mut decoder, values, ends).map(|()| decoder.finish().unwrap())
+    first: usize,
+    max_faults: usize,
+) -> DecodedMessages {
+    let mut faults = Vec::new();
+    let end = decode(&mut decoder, values, ends, first, &mut |index, fault| {
+        faults.push((index, fault));
+        if faults.len() < max_faults { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    (decoder.finish().unwrap(), faults, end)
 }
 
 /// Cuts by the reference alone.
@@ -179,8 +193,8 @@ fn what_follows_a_record_for_the_reference_is_decoded_as_by_the_reference() {
     let plan = plan(&("s STRING", vec![0], 1), &CsvOptions::default());
     for chunk in ["", "\r", "6\"", "6\"\n", "a\n6\"\n\"b\n\"\n6\"\n\nc", "\"a\"\r\n\"b\"", "\"a\"\r"] {
         let chunk = chunk.as_bytes();
-        let expected = decode_by_record(plan.decoder(0).unwrap(), chunk);
-        assert_eq!(decode(plan.decoder(0).unwrap(), chunk), expected, "{chunk:?}");
+        let expected = decode_by_record(plan.decoder(0).unwrap(), chunk, 1);
+        assert_eq!(decode(plan.decoder(0).unwrap(), chunk, 1), expected, "{chunk:?}");
     }
 }
 
@@ -193,10 +207,12 @@ proptest! {
         options in options(),
         kernel in kernels(),
         window_bytes in select(vec![64usize, 128, 1 << 15]),
+        max_faults in select(vec![1, 2, usize::MAX]),
     ) {
         let plan = plan(&shape, &options);
         let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes });
-        prop_assert_eq!(decode(by_column, &chunk), decode_by_record(plan.decoder(0).unwrap(), &chunk));
+        let by_record = plan.decoder(0).unwrap();
+        prop_assert_eq!(decode(by_column, &chunk, max_faults), decode_by_record(by_record, &chunk, max_faults));
     }
 
     #[test]
@@ -212,15 +228,18 @@ proptest! {
         shape in shapes(),
         options in options(),
         kernel in kernels(),
+        first in any::<prop::sample::Index>(),
+        max_faults in select(vec![1, 2, usize::MAX]),
     ) {
         let plan = plan(&shape, &options);
+        let first = first.index(messages.len() + 1);
         let ends: Vec<usize> =
             messages.iter().scan(0, |end, message| { *end += message.len(); Some(*end) }).collect();
         let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes: 64 });
         let values = messages.concat();
         prop_assert_eq!(
-            decode_messages(by_column, &values, &ends),
-            decode_messages_by_record(plan.decoder(0).unwrap(), &values, &ends)
+            decode_messages(by_column, CsvDecoder::decode_messages, &values, &ends, first, max_faults),
+            decode_messages(plan.decoder(0).unwrap(), decode_each_message, &values, &ends, first, max_faults)
         );
     }
 
@@ -231,5 +250,38 @@ proptest! {
         for len in 0..=data.len() {
             prop_assert_eq!(cutter.cut(&data[..len]), cut_by_record(&dialect, &data[..len]), "of {} bytes", len);
         }
+    }
+
+    /// Good messages beside any others come out as if those weren't there.
+    #[test]
+    fn a_good_message_comes_out_the_same_beside_any_bytes(
+        messages in prop::collection::vec(
+            prop_oneof![
+                3 => "[0-9]{1,3},[a-z]{0,9}".prop_map(|good| (true, good.into_bytes())),
+                2 => hostile().prop_map(|mut bytes| { bytes.truncate(30); (false, bytes) }),
+                1 => prop::collection::vec(any::<u8>(), 0..12).prop_map(|bytes| (false, bytes)),
+            ],
+            1..20,
+        ),
+    ) {
+        let plan = plan(&("i INT, s STRING", vec![0, 1], 2), &CsvOptions::default());
+        let rows = |messages: &[Vec<u8>]| {
+            let ends: Vec<usize> =
+                messages.iter().scan(0, |end, message| { *end += message.len(); Some(*end) }).collect();
+            let decode = CsvDecoder::decode_messages;
+            decode_messages(plan.decoder(0).unwrap(), decode, &messages.concat(), &ends, 0, usize::MAX)
+        };
+        let all: Vec<Vec<u8>> = messages.iter().map(|(_, bytes)| bytes.clone()).collect();
+        let (batch, faults, _) = rows(&all);
+        let mut row = 0;
+        for (index, (is_good, bytes)) in messages.iter().enumerate() {
+            let is_bad = faults.iter().any(|(bad, _)| *bad == index);
+            prop_assert!(!(*is_good && is_bad), "{:?}", faults);
+            if *is_good {
+                prop_assert_eq!(batch.slice(row, 1), rows(std::slice::from_ref(bytes)).0);
+            }
+            row += usize::from(!is_bad);
+        }
+        prop_assert_eq!(batch.num_rows(), row);
     }
 }

@@ -41,12 +41,6 @@ pub(super) struct Columnar<'a> {
     undoubled: Undoubled,
 }
 
-/// Among the records from `start` on is a bad value. The columns have different lengths now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BadValue {
-    pub(super) start: usize,
-}
-
 impl<'a> Columnar<'a> {
     pub(super) fn new(indexing: Indexing, chunk: Chunk<'a>) -> Self {
         Self { indexing, chunk, index: None, window: Window::default(), undoubled: Undoubled::default() }
@@ -61,38 +55,36 @@ impl<'a> Columnar<'a> {
             && plan.dialect.is_indexable(bytes)
     }
 
-    /// Decodes the records from `at` on, and adds to `starts` where each starts. Returns where the first one starts
-    /// that isn't regular; where the text ends if there is none.
-    ///
-    /// # Errors
-    /// [`BadValue`] if a column didn't take a value.
+    /// Decodes the records from `at` on, and adds to `starts` where each starts. Each column holds `num_rows` values
+    /// before, and one for each of these records behind them. Returns where the first one starts that isn't regular, or
+    /// has a value that its column doesn't take; where the text ends if there is none.
     pub(super) fn decode(
         &mut self,
         plan: &CsvPlan,
         columns: &mut [ColumnBuilder],
+        mut num_rows: usize,
         at: usize,
         starts: &mut Vec<u64>,
-    ) -> Result<usize, BadValue> {
+    ) -> usize {
         let text_len = self.chunk.text.len();
         if at >= text_len {
-            return Ok(at);
+            return at;
         }
-        // Behind a record that only had another number of fields the window goes on.
+        // Behind a record that only had another number of fields, or a bad value, the window goes on.
         let goes_on = self.index.is_some() && self.window.skip_to(at as u32);
         if !goes_on {
             self.index = Some(Index::new(self.indexing.kernel, &plan.dialect, at));
             self.window.restart(at as u32);
         }
         loop {
-            let num_rows = self.window.num_rows(plan);
-            if num_rows > 0 {
-                self.rows(plan, columns, num_rows)?;
-                starts.extend(self.window.record_starts()[..num_rows].iter().map(|start| u64::from(*start)));
-                self.window.pass(num_rows, num_rows * plan.num_fields);
-            }
+            let num_regular = self.window.num_rows(plan);
+            let num_good = if num_regular > 0 { self.rows(plan, columns, num_rows, num_regular) } else { 0 };
+            starts.extend(self.window.record_starts()[..num_good].iter().map(|start| u64::from(*start)));
+            self.window.pass(num_good, num_good * plan.num_fields);
+            num_rows += num_good;
             let has_other_record = self.window.record_starts().len() > 1;
             if has_other_record || !self.index_more() {
-                return Ok(text_len.min(self.window.start() as usize));
+                return text_len.min(self.window.start() as usize);
             }
         }
     }
@@ -114,16 +106,24 @@ impl<'a> Columnar<'a> {
         true
     }
 
-    /// Gives each column its fields of the first `num_rows` records.
-    fn rows(&mut self, plan: &CsvPlan, columns: &mut [ColumnBuilder], num_rows: usize) -> Result<(), BadValue> {
+    /// Gives each column its fields of the next `num_regular` records, up to the first one with a bad value. Returns how
+    /// many are good.
+    fn rows(
+        &mut self,
+        plan: &CsvPlan,
+        columns: &mut [ColumnBuilder],
+        num_rows: usize,
+        num_regular: usize,
+    ) -> usize {
         let num_fields = plan.num_fields;
         let null_literal = plan.options.null_literal.as_deref();
         let is_plain = !self.window.has_quotes && null_literal.is_none();
-        let start = self.window.start() as usize;
-        let field_starts = &self.window.field_starts()[..=num_rows * num_fields];
+        let field_starts = &self.window.field_starts()[..=num_regular * num_fields];
         let (text, field_starts) = self.undoubled.of(self.chunk.text, field_starts, &self.window.doubled);
+        let mut num_good = num_regular;
         for (builder, column) in columns.iter_mut().zip(plan.columns.iter()) {
-            let starts = &field_starts[column.index..];
+            // Behind a bad value only an earlier one counts.
+            let starts = &field_starts[column.index..=num_good * num_fields];
             let fields = Fields { text, starts, num_fields, is_last: column.index + 1 == num_fields };
             let is_text = builder.is_text();
             let outcome = if is_plain {
@@ -131,9 +131,17 @@ impl<'a> Columnar<'a> {
             } else {
                 builder.extend(Values { fields, is_text, quote: plan.dialect.quote, null_literal })
             };
-            outcome.map_err(|_| BadValue { start })?;
+            if outcome.is_err() {
+                num_good = builder.num_rows() - num_rows;
+                if num_good == 0 {
+                    break;
+                }
+            }
         }
-        Ok(())
+        if num_good < num_regular {
+            columns.iter_mut().for_each(|column| column.truncate(num_rows + num_good));
+        }
+        num_good
     }
 }
 

@@ -5,19 +5,22 @@
 //! won't take is found and placed by the reference too.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 
 use super::OnFieldCount;
 use super::chunk::Chunk;
-use super::columnar::{BadValue, Columnar, Indexing};
+use super::columnar::{Columnar, Indexing};
 use super::messages::Lines;
 use super::plan::{CsvColumn, CsvPlan};
 use super::record::{BrokenQuotes, Scan, Span, text_of};
-use crate::error::{Error, Result, quoted};
+use crate::error::{Error, Reason, Result, quoted};
 use crate::format::raw::invalid_utf8;
-use crate::format::{RecordDecoder, RecordFault, decode_each_message, without_line_end};
+use crate::format::{
+    OnBadMessage, OnBadRecord, RecordDecoder, RecordFault, decode_each_message, message_range, without_line_end,
+};
 use crate::schema::{ColumnBuilder, ValueOptions};
 
 impl CsvPlan {
@@ -46,112 +49,118 @@ pub(crate) struct CsvDecoder {
 }
 
 impl CsvDecoder {
-    /// By columns as far as records are regular. Without a fault it is all decoded.
-    fn decode_by_column(
+    /// Decodes records from `at` on: by columns as far as they are regular, one by one without `columnar`.
+    fn decode_records(
         &mut self,
         chunk: &Chunk<'_>,
+        mut columnar: Option<Columnar<'_>>,
+        mut at: usize,
         starts: &mut Vec<u64>,
-    ) -> Result<Result<(), RecordFault>, BadValue> {
-        let mut columnar = Columnar::new(self.indexing, *chunk);
-        let mut at = 0;
-        loop {
-            let num_starts = starts.len();
-            at = columnar.decode(&self.plan, &mut self.columns, at, starts)?;
-            self.num_rows += starts.len() - num_starts;
-            if at == chunk.bytes.len() {
-                return Ok(Ok(()));
-            }
-            match self.record_at(chunk, at, starts) {
-                Ok(next) => at = next,
-                Err(fault) => return Ok(Err(fault)),
-            }
-        }
-    }
-
-    /// Record by record, from `at` on.
-    fn decode_by_record(&mut self, chunk: &Chunk<'_>, mut at: usize, starts: &mut Vec<u64>) -> Result<(), RecordFault> {
+        on_bad: &mut OnBadRecord<'_>,
+    ) -> usize {
         while at < chunk.bytes.len() {
-            at = self.record_at(chunk, at, starts)?;
+            if let Some(columnar) = &mut columnar {
+                let num_starts = starts.len();
+                at = columnar.decode(&self.plan, &mut self.columns, self.num_rows, at, starts);
+                self.num_rows += starts.len() - num_starts;
+                if at == chunk.bytes.len() {
+                    break;
+                }
+            }
+            match self.record(chunk, at) {
+                Ok((next, is_row)) => {
+                    if is_row {
+                        starts.push(at as u64);
+                    }
+                    at = next;
+                }
+                Err(fault) => {
+                    at = fault.end;
+                    if on_bad(fault).is_break() {
+                        break;
+                    }
+                }
+            }
         }
-        Ok(())
+        at
     }
 
-    /// Decodes what starts at `start`, notes where if it is a row, and returns where the next one starts.
-    fn record_at(&mut self, chunk: &Chunk<'_>, start: usize, starts: &mut Vec<u64>) -> Result<usize, RecordFault> {
-        let (next, is_row) = self.record(chunk, start)?;
-        if is_row {
-            starts.push(start as u64);
-        }
-        Ok(next)
-    }
-
-    /// Messages, by columns as far as they are regular. Without a fault all are decoded; `None` if one isn't
-    /// exactly one of the lines, or a value is bad.
+    /// Decodes messages from `first` on, by columns as far as they are regular.
     fn messages_by_column(
         &mut self,
         lines: &Lines,
         values: &[u8],
         ends: &[usize],
-    ) -> Option<Result<(), (usize, RecordFault)>> {
+        first: usize,
+        on_bad: &mut OnBadMessage<'_>,
+    ) -> usize {
         let mut columnar = Columnar::new(self.indexing, Chunk::new(&lines.bytes));
-        let (mut starts, mut index) = (Vec::with_capacity(ends.len()), 0);
-        loop {
+        let (mut starts, mut index) = (Vec::with_capacity(ends.len() - first), first);
+        while index < ends.len() {
             starts.clear();
-            let at = lines.start(index);
-            let end = columnar.decode(&self.plan, &mut self.columns, at, &mut starts).ok()?;
-            if !lines.are_messages(index, &starts, end) {
-                return None;
+            let line = index - first;
+            let end =
+                columnar.decode(&self.plan, &mut self.columns, self.num_rows, lines.start(line), &mut starts);
+            if !lines.are_messages(line, &starts, end) {
+                self.columns.iter_mut().for_each(|column| column.truncate(self.num_rows));
+                return decode_each_message(self, values, ends, index, on_bad);
             }
             self.num_rows += starts.len();
             index += starts.len();
-            let Some(message_end) = ends.get(index) else { return Some(Ok(())) };
-            let message_start = if index == 0 { 0 } else { ends[index - 1] };
-            if let Err(fault) = self.decode_message(&values[message_start..*message_end]) {
-                return Some(Err((index, fault)));
+            if index == ends.len() {
+                break;
+            }
+            if let Err(fault) = self.decode_message(&values[message_range(ends, index)])
+                && on_bad(index, fault).is_break()
+            {
+                return index + 1;
             }
             index += 1;
         }
-    }
-
-    /// Forgets all rows.
-    fn discard(&mut self) {
-        for column in &mut self.columns {
-            column.finish();
-        }
-        self.num_rows = 0;
+        ends.len()
     }
 
     /// Scans what starts at `start` and adds the row, if it is one. Returns where the next one starts, and
     /// whether a row was added.
     fn record(&mut self, chunk: &Chunk<'_>, start: usize) -> Result<(usize, bool), RecordFault> {
-        let Chunk { bytes: data, text } = *chunk;
+        let (next, is_row) = self.scan(chunk.bytes, start)?;
+        if is_row {
+            self.row_of(chunk, start..next)?;
+        }
+        Ok((next, is_row))
+    }
+
+    /// Finds the fields of what starts at `start`. Returns where the next one starts, and whether it is a row.
+    fn scan(&mut self, data: &[u8], start: usize) -> Result<(usize, bool), RecordFault> {
         self.fields.clear();
-        let next = match self.plan.dialect.scan(data, start, true, &mut self.fields) {
-            Scan::Record { next } => next,
+        match self.plan.dialect.scan(data, start, true, &mut self.fields) {
+            Scan::Record { next } => Ok((next, true)),
             // With one column an empty line is a record with an empty field.
             Scan::Blank { next } if self.plan.num_fields == 1 => {
                 self.fields.push(Span { start, end: start, quoted: false, escaped: false });
-                next
+                Ok((next, true))
             }
-            Scan::Blank { next } | Scan::Comment { next } => return Ok((next, false)),
-            Scan::Broken { next, why } => return Err(broken(data, start, next, why)),
+            Scan::Blank { next } | Scan::Comment { next } => Ok((next, false)),
+            Scan::Broken { next, why } => Err(broken(data, start..next, why)),
             // Whole records only: an unfinished one at the end is a record.
-            Scan::Incomplete => return Err(RecordFault::new(start, "the record isn't whole")),
-        };
-        if next <= text.len() {
-            self.row(text, 0, start)?;
-        } else {
-            // A comment may hold bytes that aren't text, and records behind it may be good.
-            let record = &data[start..next];
-            let record = std::str::from_utf8(record).map_err(|e| invalid_utf8(start, record, &e))?;
-            self.row(record, start, start)?;
+            Scan::Incomplete => Err(RecordFault::new(start..data.len(), Reason::Quotes, "the record isn't whole")),
         }
-        Ok((next, true))
     }
 
-    /// Adds the record that starts at `start`; `text` begins at `text_start`.
-    fn row(&mut self, text: &str, text_start: usize, start: usize) -> Result<(), RecordFault> {
-        let CsvPlan { dialect, options, columns, num_fields, .. } = &self.plan;
+    /// Adds the record that was scanned last.
+    fn row_of(&mut self, chunk: &Chunk<'_>, record: Range<usize>) -> Result<(), RecordFault> {
+        if record.end <= chunk.text.len() {
+            return self.row(chunk.text, 0, record);
+        }
+        // A comment may hold bytes that aren't text, and records behind it may be good.
+        let (start, bytes) = (record.start, &chunk.bytes[record.clone()]);
+        let text = std::str::from_utf8(bytes).map_err(|e| invalid_utf8(record.clone(), bytes, &e))?;
+        self.row(text, start, record)
+    }
+
+    /// Adds the record that stands at `record`; `text` begins at `text_start`.
+    fn row(&mut self, text: &str, text_start: usize, record: Range<usize>) -> Result<(), RecordFault> {
+        let CsvPlan { options, num_fields, .. } = &self.plan;
         let found = self.fields.len();
         let wrong_count = (found < *num_fields && options.missing_fields == OnFieldCount::Fail)
             || (found > *num_fields && options.extra_fields == OnFieldCount::Fail);
@@ -160,24 +169,17 @@ impl CsvDecoder {
                 if found == 1 { "" } else { "s" },
                 if found < *num_fields { "csv.missing-fields=null" } else { "csv.extra-fields=ignore" },
             );
-            let fault = RecordFault::new(start, format!("{found} field{plural} where {num_fields} are expected"));
+            let message = format!("{found} field{plural} where {num_fields} are expected");
+            let fault = RecordFault::new(record, Reason::Fields, message);
             return Err(fault.with_hint(format!("{key} lets such records pass")));
         }
-        for (column, CsvColumn { index, .. }) in self.columns.iter_mut().zip(columns.iter()) {
-            let outcome = match self.fields.get(*index) {
-                None => column.push_null().map_err(|fault| (fault, Cow::Borrowed(""))),
-                Some(span) => {
-                    let span = Span { start: span.start - text_start, end: span.end - text_start, ..*span };
-                    let value = text_of(dialect, text, &span);
-                    let is_null = (value.is_empty() && !column.is_text())
-                        || (!span.quoted && options.null_literal.as_deref() == Some(&*value));
-                    let outcome = if is_null { column.push_null() } else { column.push(&value) };
-                    outcome.map_err(|fault| (fault, value))
-                }
-            };
-            if let Err((fault, value)) = outcome {
-                let message = fault.describe(value.as_bytes(), column.field());
-                return Err(RecordFault::new(start, message).in_column(column.field().name()));
+        for (place, column) in self.columns.iter_mut().enumerate() {
+            let value = value(&self.plan, &self.fields, place, text, text_start, column.is_text());
+            if let Err(fault) = column.extend(std::iter::once(value.as_deref())) {
+                let message = fault.describe(value.unwrap_or_default().as_bytes(), column.field());
+                let fault = RecordFault::new(record, fault.reason(), message).in_column(column.field().name());
+                self.columns.iter_mut().for_each(|column| column.truncate(self.num_rows));
+                return Err(fault);
             }
         }
         self.num_rows += 1;
@@ -185,49 +187,58 @@ impl CsvDecoder {
     }
 }
 
+/// What the column at `place` reads in a record of these fields; `None` is null.
+fn value<'a>(
+    plan: &CsvPlan,
+    fields: &[Span],
+    place: usize,
+    text: &'a str,
+    text_start: usize,
+    is_text: bool,
+) -> Option<Cow<'a, str>> {
+    let span = fields.get(plan.columns[place].index)?;
+    let span = Span { start: span.start - text_start, end: span.end - text_start, ..*span };
+    let value = text_of(&plan.dialect, text, &span);
+    let is_null =
+        (value.is_empty() && !is_text) || (!span.quoted && plan.options.null_literal.as_deref() == Some(&*value));
+    (!is_null).then_some(value)
+}
+
 impl RecordDecoder for CsvDecoder {
-    fn decode(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault> {
+    fn decode(&mut self, chunk: &[u8], at: usize, starts: &mut Vec<u64>, on_bad: &mut OnBadRecord<'_>) -> usize {
         let chunk = Chunk::new(chunk);
-        let is_fresh = self.num_rows == 0;
-        if !is_fresh || !Columnar::can_decode(&self.plan, chunk.bytes) {
-            return self.decode_by_record(&chunk, 0, starts);
-        }
-        let num_starts = starts.len();
-        let BadValue { start } = match self.decode_by_column(&chunk, starts) {
-            Ok(outcome) => return outcome,
-            Err(bad_value) => bad_value,
-        };
-        // Everything before was good, so the reference need not look at it again to find the same fault.
-        self.decode_by_record(&chunk, start, starts)?;
-        debug_assert!(false, "a column refused what the reference takes");
-        self.discard();
-        starts.truncate(num_starts);
-        self.decode_by_record(&chunk, 0, starts)
+        let columnar = Columnar::can_decode(&self.plan, chunk.bytes).then(|| Columnar::new(self.indexing, chunk));
+        self.decode_records(&chunk, columnar, at, starts, on_bad)
     }
 
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
         let record = without_line_end(message);
+        let fault = |message: &str| RecordFault::new(0..record.len(), Reason::Message, message);
         if record.is_empty() {
-            return Err(RecordFault::new(0, "an empty message is no record"));
+            return Err(fault("an empty message is no record"));
         }
-        match self.record(&Chunk::new(record), 0)? {
-            (next, true) if next == record.len() && !record.ends_with(b"\n") => Ok(()),
-            (_, true) => Err(RecordFault::new(0, "the message holds several lines: one message is one record")),
-            (_, false) => Err(RecordFault::new(0, "the message holds no record")),
+        match self.scan(record, 0)? {
+            (next, true) if next == record.len() && !record.ends_with(b"\n") => {
+                self.row_of(&Chunk::new(record), 0..next)
+            }
+            (_, true) => Err(fault("the message holds several lines: one message is one record")),
+            (_, false) => Err(fault("the message holds no record")),
         }
     }
 
-    fn decode_messages(&mut self, values: &[u8], ends: &[usize]) -> Result<(), (usize, RecordFault)> {
-        if self.num_rows == 0
-            && let Some(lines) = Lines::join(values, ends)
-            && Columnar::can_decode(&self.plan, &lines.bytes)
-        {
-            match self.messages_by_column(&lines, values, ends) {
-                Some(outcome) => return outcome,
-                None => self.discard(),
+    fn decode_messages(
+        &mut self,
+        values: &[u8],
+        ends: &[usize],
+        first: usize,
+        on_bad: &mut OnBadMessage<'_>,
+    ) -> usize {
+        match Lines::join(values, ends, first) {
+            Some(lines) if Columnar::can_decode(&self.plan, &lines.bytes) => {
+                self.messages_by_column(&lines, values, ends, first, on_bad)
             }
+            _ => decode_each_message(self, values, ends, first, on_bad),
         }
-        decode_each_message(self, values, ends)
     }
 
     fn finish(&mut self) -> Result<RecordBatch> {
@@ -238,8 +249,8 @@ impl RecordDecoder for CsvDecoder {
     }
 }
 
-fn broken(data: &[u8], start: usize, next: usize, why: BrokenQuotes) -> RecordFault {
-    let line = data[start..next].trim_ascii_end();
+fn broken(data: &[u8], record: Range<usize>, why: BrokenQuotes) -> RecordFault {
+    let (start, line) = (record.start, data[record.clone()].trim_ascii_end());
     let message = match why {
         BrokenQuotes::TextBehind(at) => {
             format!("text behind a closing quote, at byte {} of the record: {}", at - start, quoted(line))
@@ -248,7 +259,7 @@ fn broken(data: &[u8], start: usize, next: usize, why: BrokenQuotes) -> RecordFa
             format!("a quote opened at byte {} of the record isn't closed: {}", at - start, quoted(line))
         }
     };
-    RecordFault::new(start, message)
+    RecordFault::new(record, Reason::Quotes, message)
 }
 
 #[cfg(any(test, fuzzing))]
@@ -260,8 +271,13 @@ impl CsvDecoder {
     }
 
     /// Decodes by the reference alone.
-    pub(super) fn decode_by_reference(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault> {
-        self.decode_by_record(&Chunk::new(chunk), 0, starts)
+    pub(super) fn decode_by_reference(
+        &mut self,
+        chunk: &[u8],
+        starts: &mut Vec<u64>,
+        on_bad: &mut OnBadRecord<'_>,
+    ) -> usize {
+        self.decode_records(&Chunk::new(chunk), None, 0, starts, on_bad)
     }
 }
 
@@ -270,7 +286,10 @@ mod tests {
     use super::super::CsvOptions;
     use arrow::util::pretty::pretty_format_batches;
 
+    use std::ops::ControlFlow;
+
     use super::*;
+    use crate::format::DecodeStrictly;
     use crate::schema::parse_schema;
 
     fn plan(schema: &str, options: &CsvOptions) -> CsvPlan {
@@ -284,7 +303,7 @@ mod tests {
     fn decode(schema: &str, options: &CsvOptions, chunk: &str) -> Result<(Vec<String>, Vec<u64>), RecordFault> {
         let mut decoder = plan(schema, options).decoder(8).unwrap();
         let mut starts = Vec::new();
-        decoder.decode(chunk.as_bytes(), &mut starts)?;
+        decoder.decode_all(chunk.as_bytes(), &mut starts)?;
         let batch = decoder.finish().unwrap();
         let options = arrow::util::display::FormatOptions::default().with_null("NULL");
         let table = arrow::util::pretty::pretty_format_batches_with_options(&[batch], &options).unwrap().to_string();
@@ -367,7 +386,7 @@ mod tests {
             vec![CsvColumn { index: 1, field: Arc::clone(&schema.fields()[0]) }],
             2,
         );
-        let rows = |chunk: &[u8]| plan.decoder(1).unwrap().decode(chunk, &mut Vec::new());
+        let rows = |chunk: &[u8]| plan.decoder(1).unwrap().decode_all(chunk, &mut Vec::new());
         assert_eq!(rows(b"x,1\n"), Ok(()));
         assert!(rows(b"x,1,2\n").is_err());
         assert!(rows(b"\"x,1\n").is_err());
@@ -381,9 +400,9 @@ mod tests {
         let options = CsvOptions { comment: Some(b'#'), ..CsvOptions::default() };
         let mut decoder = plan("i INT, s STRING", &options).decoder(1).unwrap();
         let mut starts = Vec::new();
-        assert_eq!(decoder.decode(b"1,a\n#\xff\n2,b\n", &mut starts), Ok(()));
+        assert_eq!(decoder.decode_all(b"1,a\n#\xff\n2,b\n", &mut starts), Ok(()));
         assert_eq!((starts, decoder.finish().unwrap().num_rows()), (vec![0, 7], 2));
-        let fault = decoder.decode(b"1,a\n#\xff\n2,\xff\n", &mut Vec::new()).unwrap_err();
+        let fault = decoder.decode_all(b"1,a\n#\xff\n2,\xff\n", &mut Vec::new()).unwrap_err();
         assert_eq!((fault.start, fault.message.as_str()), (7, "invalid UTF-8: byte 0xff at byte 2 of the record"));
     }
 
@@ -406,8 +425,12 @@ mod tests {
             let ends: Vec<usize> =
                 (1..=messages.len()).map(|count| messages[..count].iter().map(|message| message.len()).sum()).collect();
             let mut decoder = plan("s STRING", &CsvOptions::default()).decoder(8).unwrap();
-            let outcome = decoder.decode_messages(messages.concat().as_bytes(), &ends);
-            outcome.map(|()| decoder.finish().unwrap().num_rows()).map_err(|(index, fault)| (index, fault.message))
+            let mut first = None;
+            decoder.decode_messages(messages.concat().as_bytes(), &ends, 0, &mut |index, fault| {
+                first = Some((index, fault.message));
+                ControlFlow::Break(())
+            });
+            first.map_or_else(|| Ok(decoder.finish().unwrap().num_rows()), Err)
         };
         assert_eq!(decode(&["a", "\"b\nc\"\n", "6\" nail", "d\r\n", "e\r"]), Ok(5));
         assert_eq!(decode(&[]), Ok(0));
@@ -423,10 +446,10 @@ mod tests {
         let schema = parse_schema("a INT, b STRING").unwrap();
         let twice = schema.fields().iter().map(|field| CsvColumn { index: 0, field: Arc::clone(field) }).collect();
         let mut decoder = CsvPlan::new(&CsvOptions::default(), twice, 1).decoder(1).unwrap();
-        decoder.decode(b"7\n", &mut Vec::new()).unwrap();
+        decoder.decode_all(b"7\n", &mut Vec::new()).unwrap();
         assert!(pretty_format_batches(&[decoder.finish().unwrap()]).unwrap().to_string().contains("| 7 | 7 |"));
         let mut decoder = CsvPlan::new(&CsvOptions::default(), vec![], 1).decoder(1).unwrap();
-        decoder.decode(b"7\n8\n", &mut Vec::new()).unwrap();
+        decoder.decode_all(b"7\n8\n", &mut Vec::new()).unwrap();
         assert_eq!(decoder.finish().unwrap().num_rows(), 2);
     }
 }

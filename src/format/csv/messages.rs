@@ -1,6 +1,6 @@
 //! Messages as the lines of one chunk, so that they can be decoded column by column.
 
-use crate::format::without_line_end;
+use crate::format::{message_range, without_line_end};
 
 /// Messages, each without its line end and with a line feed behind it.
 #[derive(Debug)]
@@ -11,22 +11,21 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Joins messages that end in `values` where `ends` says. `None` if one can't be a line: an empty one would be
+    /// Joins the messages from `first` on of those that end in `values` where `ends` says. `None` if one can't be a line: an empty one would be
     /// passed over, and a CR at its end would be taken for a part of the line end.
-    pub(super) fn join(values: &[u8], ends: &[usize]) -> Option<Self> {
-        let mut bytes = Vec::with_capacity(values.len() + ends.len());
-        let mut starts = Vec::with_capacity(ends.len() + 1);
+    pub(super) fn join(values: &[u8], ends: &[usize], first: usize) -> Option<Self> {
+        let num_messages = ends.len() - first;
+        let mut bytes = Vec::with_capacity(values.len() + num_messages);
+        let mut starts = Vec::with_capacity(num_messages + 1);
         starts.push(0);
-        let mut start = 0;
-        for end in ends {
-            let message = without_line_end(&values[start..*end]);
+        for index in first..ends.len() {
+            let message = without_line_end(&values[message_range(ends, index)]);
             if matches!(message, [] | [.., b'\r']) {
                 return None;
             }
             bytes.extend_from_slice(message);
             bytes.push(b'\n');
             starts.push(bytes.len() as u64);
-            start = *end;
         }
         Some(Self { bytes, starts })
     }

@@ -79,6 +79,8 @@ pub struct CsvOptions {
     pub missing_fields: OnFieldCount,
     /// For records with too many fields (`csv.extra-fields`).
     pub extra_fields: OnFieldCount,
+    /// Whether bad records are left out and counted, whatever is asked for otherwise (`csv.ignore-parse-errors`).
+    pub ignore_parse_errors: bool,
     /// Rounds digits beyond a DECIMAL's scale instead of refusing them (`csv.decimal-rounding`).
     pub decimal_rounding: bool,
     /// How BYTES are written (`csv.bytes-format`).
@@ -100,6 +102,7 @@ impl Default for CsvOptions {
             null_literal: None,
             missing_fields: OnFieldCount::Fail,
             extra_fields: OnFieldCount::Fail,
+            ignore_parse_errors: false,
             decimal_rounding: false,
             bytes_format: BytesFormat::Base64,
             max_record_bytes: 1 << 20,

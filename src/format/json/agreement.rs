@@ -1,5 +1,6 @@
 //! The fast way and the strict one agree on everything: rows, starts and faults, however the records are cut.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -10,6 +11,8 @@ use proptest::sample::{Index, select};
 
 use super::JsonOptions;
 use super::decoder::{JsonPlan, valid_records};
+use crate::error::Reason;
+use crate::format::raw::invalid_utf8;
 use crate::format::{RecordDecoder, RecordFault, line_at, without_line_end};
 use crate::schema::parse_schema;
 
@@ -25,30 +28,39 @@ fn plan(options: JsonOptions) -> JsonPlan {
     JsonPlan::try_new(columns, &options).unwrap()
 }
 
-type Decoded = Result<(RecordBatch, Vec<u64>), RecordFault>;
+/// Rows, where they start, bad records, and where decoding stopped.
+type Decoded = (RecordBatch, Vec<u64>, Vec<RecordFault>, usize);
 
-fn fast(plan: &JsonPlan, chunk: &[u8]) -> Decoded {
+fn fast(plan: &JsonPlan, chunk: &[u8], max_faults: usize) -> Decoded {
     let mut decoder = plan.decoder(4).unwrap();
-    let mut starts = Vec::new();
-    decoder.decode(chunk, &mut starts)?;
-    Ok((decoder.finish().unwrap(), starts))
+    let (mut starts, mut faults) = (Vec::new(), Vec::new());
+    let end = decoder.decode(chunk, 0, &mut starts, &mut |fault| {
+        faults.push(fault);
+        if faults.len() < max_faults { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    (decoder.finish().unwrap(), starts, faults, end)
 }
 
-fn strict(plan: &JsonPlan, chunk: &[u8]) -> Decoded {
-    let (text, fault) = valid_records(chunk);
+fn strict(plan: &JsonPlan, chunk: &[u8], max_faults: usize) -> Decoded {
     let mut decoder = plan.strict_decoder().unwrap();
-    let (mut starts, mut at) = (Vec::new(), 0);
-    while at < text.len() {
-        let end = text[at..].find('\n').map_or(text.len(), |len| at + len);
-        if decoder.record(text, at, end)? {
-            starts.push(at as u64);
-        }
-        at = end + 1;
+    let (mut starts, mut faults, mut at) = (Vec::new(), Vec::new(), 0);
+    while at < chunk.len() && faults.len() < max_faults {
+        let line_end = chunk[at..].iter().position(|byte| *byte == b'\n').map_or(chunk.len(), |len| at + len);
+        let next = chunk.len().min(line_end + 1);
+        let fault = match std::str::from_utf8(&chunk[at..line_end]) {
+            Err(e) => Some(invalid_utf8(at..next, &chunk[at..], &e)),
+            Ok(line) => match decoder.record(line, 0, line.len()) {
+                Ok(is_row) => {
+                    starts.extend(is_row.then_some(at as u64));
+                    None
+                }
+                Err(fault) => Some(RecordFault { start: at, end: next, ..fault }),
+            },
+        };
+        faults.extend(fault);
+        at = next;
     }
-    match fault {
-        Some(fault) => Err(fault),
-        None => Ok((decoder.finish(schema()), starts)),
-    }
+    (decoder.finish(schema()), starts, faults, at)
 }
 
 fn fast_message(plan: &JsonPlan, before: &[u8], message: &[u8]) -> Result<RecordBatch, RecordFault> {
@@ -66,12 +78,12 @@ fn strict_message(plan: &JsonPlan, message: &[u8]) -> Result<RecordBatch, Record
     let (text, fault) = valid_records(without_line_end(message));
     match fault {
         // A message is one record, so it is bad from its start.
-        Some(_) => Err(RecordFault::new(0, "not UTF-8")),
+        Some(_) => Err(RecordFault::new(0..text.len(), Reason::Encoding, "not UTF-8")),
         None => {
             let mut decoder = plan.strict_decoder().unwrap();
             match decoder.record(text, 0, text.len())? {
                 true => Ok(decoder.finish(schema())),
-                false => Err(RecordFault::new(0, "the message is empty")),
+                false => Err(RecordFault::new(0..text.len(), Reason::Message, "the message is empty")),
             }
         }
     }
@@ -218,6 +230,7 @@ fn records(num_bad: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Vec<u8>
 fn options() -> impl Strategy<Value = JsonOptions> {
     (any::<bool>(), any::<bool>(), any::<bool>(), select(vec![0, 1, 2, 3, 64, 1000])).prop_map(
         |(missing, case_insensitive_names, coerce, max_depth)| JsonOptions {
+            ignore_parse_errors: false,
             // Mostly off: nearly every chunk has a record without some key.
             fail_on_missing_field: missing && coerce,
             case_insensitive_names,
@@ -231,12 +244,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn chunks_come_out_as_the_strict_decoder_has_them(records in records(0..3), end in select(vec!["\n", "\r\n"]), options in options()) {
+    fn chunks_come_out_as_the_strict_decoder_has_them(
+        records in records(0..3),
+        end in select(vec!["\n", "\r\n"]),
+        options in options(),
+        max_faults in select(vec![1, 2, usize::MAX]),
+    ) {
         let plan = plan(options);
         let chunk = records.join(end.as_bytes());
-        prop_assert_eq!(fast(&plan, &chunk), strict(&plan, &chunk));
+        prop_assert_eq!(fast(&plan, &chunk, max_faults), strict(&plan, &chunk, max_faults));
         let ended = [&chunk, end.as_bytes()].concat();
-        prop_assert_eq!(fast(&plan, &ended), strict(&plan, &ended));
+        prop_assert_eq!(fast(&plan, &ended, max_faults), strict(&plan, &ended, max_faults));
     }
 
     #[test]
@@ -256,34 +274,66 @@ proptest! {
     fn any_cut_at_record_ends_gives_the_same_rows(records in records(0..1), cuts in prop::collection::vec(any::<Index>(), 0..4)) {
         let plan = plan(JsonOptions::default());
         let chunk = records.join(&b'\n');
-        if let Ok((whole, starts)) = fast(&plan, &chunk) {
-            let mut ends: Vec<usize> = cuts.iter().map(|cut| line_at(&chunk, cut.index(chunk.len())).1).collect();
-            ends.push(chunk.len());
-            ends.sort_unstable();
-            let (mut pieces, mut piece_starts, mut at) = (Vec::new(), Vec::new(), 0);
-            let (mut one_decoder, mut its_starts) = (plan.decoder(4).unwrap(), Vec::new());
-            for end in ends {
-                let (batch, starts) = fast(&plan, &chunk[at..end]).unwrap();
-                pieces.push(batch);
-                piece_starts.extend(starts.iter().map(|start| start + at as u64));
-                one_decoder.decode(&chunk[at..end], &mut its_starts).unwrap();
-                at = end;
-            }
-            prop_assert_eq!(&concat_batches(&schema(), &pieces).unwrap(), &whole);
-            prop_assert_eq!(piece_starts, starts);
-            prop_assert_eq!(one_decoder.finish().unwrap(), whole);
+        let (whole, starts, faults, _) = fast(&plan, &chunk, usize::MAX);
+        let mut ends: Vec<usize> = cuts.iter().map(|cut| line_at(&chunk, cut.index(chunk.len())).1).collect();
+        ends.push(chunk.len());
+        ends.sort_unstable();
+        let (mut pieces, mut piece_starts, mut piece_faults, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let mut one_decoder = plan.decoder(4).unwrap();
+        for end in ends {
+            let (batch, starts, faults, _) = fast(&plan, &chunk[at..end], usize::MAX);
+            pieces.push(batch);
+            piece_starts.extend(starts.iter().map(|start| start + at as u64));
+            let moved = |fault: RecordFault| RecordFault { start: at + fault.start, end: at + fault.end, ..fault };
+            piece_faults.extend(faults.into_iter().map(moved));
+            one_decoder.decode(&chunk[..end], at, &mut Vec::new(), &mut |_| ControlFlow::Continue(()));
+            at = end;
         }
+        prop_assert_eq!(&concat_batches(&schema(), &pieces).unwrap(), &whole);
+        prop_assert_eq!((piece_starts, piece_faults), (starts, faults));
+        prop_assert_eq!(one_decoder.finish().unwrap(), whole);
     }
 
     #[test]
     fn one_record_again_and_again_is_what_it_is_once(record in record()) {
         let plan = plan(JsonOptions::default());
-        if let Ok((once, starts)) = strict(&plan, record.as_bytes()) && !starts.is_empty() {
+        let (once, starts, ..) = strict(&plan, record.as_bytes(), 1);
+        if !starts.is_empty() {
             let chunk = [record.as_str(); 600].join("\n");
-            let (batch, starts) = fast(&plan, chunk.as_bytes()).unwrap();
-            prop_assert_eq!(starts.len(), 600);
+            let (batch, starts, faults, _) = fast(&plan, chunk.as_bytes(), 1);
+            prop_assert_eq!((starts.len(), faults), (600, vec![]));
             for row in [0, 1, 255, 256, 257, 511, 512, 599] {
                 prop_assert_eq!(&batch.slice(row, 1), &once);
+            }
+        }
+    }
+
+    /// Good records beside any others come out as if those weren't there.
+    #[test]
+    fn a_good_record_comes_out_the_same_beside_any_bytes(
+        good in record(),
+        bytes in prop::collection::vec(prop::collection::vec(any::<u8>().prop_filter("one line", |b| *b != b'\n'), 0..40), 0..6),
+        torn in record(),
+        cut in any::<Index>(),
+    ) {
+        let plan = plan(JsonOptions::default());
+        let (once, starts, ..) = strict(&plan, good.as_bytes(), 1);
+        if !starts.is_empty() {
+            let mut lines: Vec<&[u8]> = Vec::new();
+            let torn = &torn.as_bytes()[..cut.index(torn.len() + 1)];
+            for bytes in &bytes {
+                lines.extend([good.as_bytes(), bytes, torn]);
+            }
+            lines.push(good.as_bytes());
+            let chunk = lines.join(&b'\n');
+            let (batch, starts, ..) = fast(&plan, &chunk, usize::MAX);
+            let mut at = 0;
+            for line in &lines {
+                if *line == good.as_bytes() {
+                    let row = starts.iter().position(|start| *start == at as u64).unwrap();
+                    prop_assert_eq!(&batch.slice(row, 1), &once);
+                }
+                at += line.len() + 1;
             }
         }
     }

@@ -11,7 +11,7 @@ use arrow::error::ArrowError;
 use super::JsonOptions;
 use super::keys::Members;
 use super::scan::{Kind, Scanner, Slot, Syntax, unescape};
-use crate::error::{Error, Result, quoted};
+use crate::error::{Error, Reason, Result, quoted};
 use crate::schema::{ColumnBuilder, ValueFault, ValueOptions, type_name, with_article};
 
 /// Why a value can't stand in a column.
@@ -19,13 +19,19 @@ use crate::schema::{ColumnBuilder, ValueFault, ValueOptions, type_name, with_art
 pub(super) struct ColumnFault {
     /// Where in the column, if it is nested: `.b[2]`.
     pub(super) path: String,
+    pub(super) reason: Reason,
     pub(super) message: String,
     pub(super) hint: Option<&'static str>,
 }
 
 impl ColumnFault {
-    fn new(message: impl Into<String>) -> Self {
-        Self { path: String::new(), message: message.into(), hint: None }
+    fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { path: String::new(), reason, message: message.into(), hint: None }
+    }
+
+    /// A scalar that its type doesn't take.
+    fn of_value(fault: ValueFault, value: &[u8], field: &Field) -> Self {
+        Self::new(fault.reason(), fault.describe(value, field))
     }
 
     fn below(mut self, step: &str) -> Self {
@@ -37,7 +43,7 @@ impl ColumnFault {
 /// A value was passed once before it comes here, so this is no more than a second line of defence.
 impl From<Syntax> for ColumnFault {
     fn from(syntax: Syntax) -> Self {
-        Self::new(syntax.message)
+        Self::new(Reason::Syntax, syntax.message)
     }
 }
 
@@ -103,7 +109,36 @@ impl Column {
         self.field.name()
     }
 
-    /// Adds a value of `text`. After a fault the column is of no further use.
+    /// The number of values.
+    pub(super) fn num_rows(&mut self) -> usize {
+        match &mut self.values {
+            Values::Scalar(scalar) => scalar.builder.num_rows(),
+            Values::List(List { shape, .. }) | Values::Map(Map { shape, .. }) => shape.ends.len(),
+            Values::Row(row) => row.nulls.len(),
+        }
+    }
+
+    /// Drops all values behind the first `rows`, and what a bad value has left in the columns below.
+    pub(super) fn truncate(&mut self, rows: usize) {
+        match &mut self.values {
+            Values::Scalar(scalar) => scalar.builder.truncate(rows),
+            Values::List(list) => {
+                list.shape.truncate(rows);
+                list.item.truncate(list.shape.num_elements());
+            }
+            Values::Row(row) => {
+                truncate_nulls(&mut row.nulls, rows);
+                row.columns.iter_mut().for_each(|column| column.truncate(rows));
+            }
+            Values::Map(map) => {
+                map.shape.truncate(rows);
+                map.keys.truncate(map.shape.num_elements());
+                map.values.truncate(map.shape.num_elements());
+            }
+        }
+    }
+
+    /// Adds a value of `text`. A fault can leave something behind, which [`Self::truncate`] takes away.
     pub(super) fn push(&mut self, text: &str, slot: Slot) -> Result<(), ColumnFault> {
         if matches!(slot.kind, Kind::Null | Kind::Missing) {
             return self.push_nothing(slot.kind);
@@ -114,24 +149,24 @@ impl Column {
             (Values::Row(row), Kind::Object) => row.push(text, slot),
             (Values::Map(map), Kind::Object) => map.push(text, slot),
             (_, kind) => {
-                Err(ColumnFault::new(format!("{} is not {}", kind.describe(), with_article(&type_name(&self.field)))))
+                let message = format!("{} is not {}", kind.describe(), with_article(&type_name(&self.field)));
+                Err(ColumnFault::new(Reason::Type, message))
             }
         }
     }
 
-    /// Adds values of `text`. After a fault, which of them is bad; the column is of no further use then.
-    pub(super) fn extend(&mut self, text: &str, mut slots: impl Iterator<Item = Slot>) -> Result<(), usize> {
+    /// Adds values of `text`, up to the first bad one; `false` if there is one. That can leave something behind, which
+    /// [`Self::truncate`] takes away.
+    pub(super) fn extend(&mut self, text: &str, mut slots: impl Iterator<Item = Slot>) -> bool {
         let nullable = self.field.is_nullable();
         let may_be_missing = nullable && !self.fail_on_missing;
-        let mut num_taken = 0;
-        let mut take = || slots.next().inspect(|_| num_taken += 1);
         loop {
             let mut other = None;
             match &mut self.values {
                 Values::Scalar(Scalar { builder, class, .. }) => {
                     // As far as values are good by their text alone, and nulls in place, the column takes them at once.
                     let run = std::iter::from_fn(|| {
-                        let slot = take()?;
+                        let slot = slots.next()?;
                         match slot.kind {
                             kind if class.takes_as_written(kind) => Some(Some(slot.text(text))),
                             Kind::Null if nullable => Some(None),
@@ -143,14 +178,14 @@ impl Column {
                         }
                     });
                     if fill(builder, run).is_err() {
-                        return Err(num_taken - 1);
+                        return false;
                     }
                 }
-                _ => other = take(),
+                _ => other = slots.next(),
             }
-            let Some(slot) = other else { return Ok(()) };
+            let Some(slot) = other else { return true };
             if self.push(text, slot).is_err() {
-                return Err(num_taken - 1);
+                return false;
             }
         }
     }
@@ -159,11 +194,12 @@ impl Column {
         let missing = kind == Kind::Missing;
         if missing && self.fail_on_missing {
             let hint = Some("json.fail-on-missing-field=false reads a missing key as null");
-            return Err(ColumnFault { hint, ..ColumnFault::new("the key is missing") });
+            return Err(ColumnFault { hint, ..ColumnFault::new(Reason::Null, "the key is missing") });
         }
         if !self.field.is_nullable() {
             let what = if missing { "the key is missing" } else { "null" };
-            return Err(ColumnFault::new(format!("{what} in a NOT NULL column ({})", type_name(&self.field))));
+            let message = format!("{what} in a NOT NULL column ({})", type_name(&self.field));
+            return Err(ColumnFault::new(Reason::Null, message));
         }
         self.push_null()
     }
@@ -172,7 +208,7 @@ impl Column {
     fn push_null(&mut self) -> Result<(), ColumnFault> {
         match &mut self.values {
             Values::Scalar(scalar) => {
-                scalar.builder.push_null().map_err(|fault| ColumnFault::new(fault.describe(b"null", &self.field)))
+                scalar.builder.push_null().map_err(|fault| ColumnFault::of_value(fault, b"null", &self.field))
             }
             Values::List(List { shape, .. }) | Values::Map(Map { shape, .. }) => {
                 shape.push_null();
@@ -296,7 +332,7 @@ impl Scalar {
         if !self.takes(slot.kind, value) {
             return Err(mismatch(slot.kind, value, field));
         }
-        self.builder.push(value).map_err(|fault| ColumnFault::new(fault.describe(value.as_bytes(), field)))
+        self.builder.push(value).map_err(|fault| ColumnFault::of_value(fault, value.as_bytes(), field))
     }
 
     fn takes(&self, kind: Kind, value: &str) -> bool {
@@ -315,20 +351,22 @@ impl Scalar {
 
 /// A value of a kind that the type doesn't take.
 fn mismatch(kind: Kind, value: &str, field: &Field) -> ColumnFault {
-    let name = type_name(field);
+    let not_a = |what: String| {
+        ColumnFault::new(Reason::Type, format!("{what} is not {}", with_article(&type_name(field))))
+    };
     match kind {
-        Kind::Array | Kind::Object => ColumnFault::new(format!("{} is not {}", kind.describe(), with_article(&name))),
+        Kind::Array | Kind::Object => not_a(kind.describe().to_owned()),
         Kind::String | Kind::Escaped => ColumnFault {
             hint: Some("json.coerce=true reads numbers and booleans from strings"),
-            ..ColumnFault::new(format!("the string {} is not {}", quoted(value.as_bytes()), with_article(&name)))
+            ..not_a(format!("the string {}", quoted(value.as_bytes())))
         },
         Kind::Number if matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
             ColumnFault {
                 hint: Some("json.coerce=true reads numbers as text"),
-                ..ColumnFault::new(format!("the number {} is not {}", quoted(value.as_bytes()), with_article(&name)))
+                ..not_a(format!("the number {}", quoted(value.as_bytes())))
             }
         }
-        _ => ColumnFault::new(ValueFault::NotA.describe(value.as_bytes(), field)),
+        _ => ColumnFault::of_value(ValueFault::NotA, value.as_bytes(), field),
     }
 }
 
@@ -345,17 +383,32 @@ impl Shape {
     }
 
     fn push(&mut self, len: usize) {
-        self.ends.push(self.ends.last().copied().unwrap_or(0) + len);
+        self.ends.push(self.num_elements() + len);
         self.nulls.append_non_null();
     }
 
     fn push_null(&mut self) {
-        self.ends.push(self.ends.last().copied().unwrap_or(0));
+        self.ends.push(self.num_elements());
         self.nulls.append_null();
+    }
+
+    fn num_elements(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.ends.truncate(rows);
+        truncate_nulls(&mut self.nulls, rows);
     }
 
     fn finish(&mut self) -> (Vec<usize>, Option<NullBuffer>) {
         (std::mem::take(&mut self.ends), self.nulls.finish())
+    }
+}
+
+fn truncate_nulls(nulls: &mut NullBufferBuilder, rows: usize) {
+    if rows < nulls.len() {
+        nulls.truncate(rows);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whole records to columns.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
@@ -11,9 +12,9 @@ use super::keys::Members;
 use super::scan::{Scanner, Slot};
 use super::shape::{Seen, Shape};
 use super::strict::StrictDecoder;
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::format::raw::invalid_utf8;
-use crate::format::{RecordDecoder, RecordFault, without_line_end};
+use crate::format::{OnBadRecord, RecordDecoder, RecordFault, without_line_end};
 
 /// Rows whose values are found before they are converted column by column: enough that each column's loop pays, few
 /// enough that their text is still in the nearest cache.
@@ -148,41 +149,104 @@ impl JsonDecoder {
         Some(true)
     }
 
-    /// Converts the block's values. After a fault, the row among the block's that is bad.
-    fn convert(&mut self, text: &str) -> Result<(), usize> {
-        let mut good_rows = self.block.num_rows;
+    /// Converts the values of the block's rows from `first` on, up to the first bad row; its index if there is one.
+    fn convert(&mut self, text: &str, first: usize) -> Option<usize> {
+        let num_rows = self.block.num_rows - first;
+        let mut num_good = num_rows;
         for (column, &key) in self.columns.iter_mut().zip(self.plan.keys.iter()) {
             // In columns behind one with a fault only an earlier fault counts.
-            if let Err(row) = column.extend(text, self.block.values(key).take(good_rows)) {
-                good_rows = row;
+            let values = self.block.values(key).skip(first).take(num_good);
+            if !column.extend(text, values) {
+                num_good = column.num_rows() - self.num_rows;
             }
         }
-        if good_rows < self.block.num_rows {
-            return Err(good_rows);
+        self.num_rows += num_good;
+        if num_good == num_rows {
+            return None;
         }
-        self.num_rows += self.block.num_rows;
+        self.columns.iter_mut().for_each(|column| column.truncate(self.num_rows));
+        Some(first + num_good)
+    }
+
+    /// Converts the block's values. Its records are the last of `starts`; those of bad ones are taken out. Returns where
+    /// the next record starts if `on_bad` stops.
+    fn convert_records(
+        &mut self,
+        text: &str,
+        base: usize,
+        starts: &mut Vec<u64>,
+        on_bad: &mut OnBadRecord<'_>,
+    ) -> ControlFlow<usize> {
+        let mut first = 0;
+        while let Some(row) = self.convert(text, first) {
+            let place = starts.len() - (self.block.num_rows - row);
+            let start = starts.remove(place) as usize - base;
+            let fault = self.fault(text, base, start, line_end(text, start));
+            let end = fault.end;
+            if on_bad(fault).is_break() {
+                starts.truncate(place);
+                self.block.num_rows = 0;
+                return ControlFlow::Break(end);
+            }
+            first = row + 1;
+        }
         self.block.num_rows = 0;
-        Ok(())
+        ControlFlow::Continue(())
     }
 
-    /// Converts the block's values, whose records are the last of `starts`.
-    fn convert_records(&mut self, text: &str, starts: &mut Vec<u64>) -> Result<(), RecordFault> {
-        let before = starts.len() - self.block.num_rows;
-        self.convert(text).map_err(|row| {
-            let start = starts[before + row] as usize;
-            starts.truncate(before + row);
-            self.fault(text, start, line_end(text, start))
-        })
-    }
-
-    /// What is wrong with the record at `start..end`.
+    /// What is wrong with the record at `start..end` of `text`, which begins `base` bytes behind the start of the chunk.
     #[cold]
-    fn fault(&self, text: &str, start: usize, end: usize) -> RecordFault {
-        match self.plan.strict_decoder().map(|mut strict| strict.record(text, start, end)) {
+    fn fault(&self, text: &str, base: usize, start: usize, end: usize) -> RecordFault {
+        let fault = match self.plan.strict_decoder().map(|mut strict| strict.record(text, start, end)) {
             Ok(Err(fault)) => fault,
             // The strict decoder takes no more than the fast one, so this doesn't come up.
-            _ => RecordFault::new(start, "it can't be decoded, and nothing is wrong with it: this is a bug"),
+            _ => {
+                let message = "it can't be decoded, and nothing is wrong with it: this is a bug";
+                RecordFault::new(start..end, Reason::Syntax, message)
+            }
+        };
+        // The line end is the record's.
+        let end = text.len().min(end + 1);
+        RecordFault { start: base + start, end: base + end, ..fault }
+    }
+
+    /// Decodes the records of `text` from its start on. It begins at `base` of the chunk. Breaks where the next record
+    /// starts if `on_bad` stops.
+    fn decode_text(
+        &mut self,
+        text: &str,
+        base: usize,
+        starts: &mut Vec<u64>,
+        on_bad: &mut OnBadRecord<'_>,
+    ) -> ControlFlow<usize> {
+        let mut at = 0;
+        while at < text.len() {
+            let start = at;
+            if let Some(end) = self.read_by_shape(text, start) {
+                starts.push((base + start) as u64);
+                at = end;
+            } else {
+                let end = line_end(text, start);
+                match self.read_strictly(text, start, end) {
+                    Some(true) => starts.push((base + start) as u64),
+                    Some(false) => {}
+                    None => {
+                        // Those before have their turn first.
+                        self.convert_records(text, base, starts, on_bad)?;
+                        let fault = self.fault(text, base, start, end);
+                        let next = fault.end;
+                        if on_bad(fault).is_break() {
+                            return ControlFlow::Break(next);
+                        }
+                    }
+                }
+                at = end + 1;
+            }
+            if self.block.num_rows == BLOCK_ROWS {
+                self.convert_records(text, base, starts, on_bad)?;
+            }
         }
+        self.convert_records(text, base, starts, on_bad)
     }
 }
 
@@ -198,55 +262,47 @@ pub(super) fn valid_records(chunk: &[u8]) -> (&str, Option<RecordFault>) {
         Err(e) => {
             let valid = &chunk[..e.valid_up_to()];
             let start = memchr::memrchr(b'\n', valid).map_or(0, |end| end + 1);
+            let end = memchr::memchr(b'\n', &chunk[valid.len()..]).map_or(chunk.len(), |len| valid.len() + len + 1);
             let record = &chunk[start..];
-            let fault = std::str::from_utf8(record).err().map(|e| invalid_utf8(start, record, &e));
+            let fault = std::str::from_utf8(record).err().map(|e| invalid_utf8(start..end, record, &e));
             (std::str::from_utf8(&chunk[..start]).unwrap_or_default(), fault)
         }
     }
 }
 
 impl RecordDecoder for JsonDecoder {
-    fn decode(&mut self, chunk: &[u8], starts: &mut Vec<u64>) -> Result<(), RecordFault> {
-        let (text, fault) = valid_records(chunk);
-        let mut at = 0;
-        while at < text.len() {
-            let start = at;
-            if let Some(end) = self.read_by_shape(text, start) {
-                starts.push(start as u64);
-                at = end;
-            } else {
-                let end = line_end(text, start);
-                match self.read_strictly(text, start, end) {
-                    Some(true) => starts.push(start as u64),
-                    Some(false) => {}
-                    None => {
-                        self.convert_records(text, starts)?;
-                        return Err(self.fault(text, start, end));
-                    }
-                }
-                at = end + 1;
+    fn decode(&mut self, chunk: &[u8], at: usize, starts: &mut Vec<u64>, on_bad: &mut OnBadRecord<'_>) -> usize {
+        let mut base = at;
+        loop {
+            let (text, fault) = valid_records(&chunk[base..]);
+            if let ControlFlow::Break(next) = self.decode_text(text, base, starts, on_bad) {
+                return next;
             }
-            if self.block.num_rows == BLOCK_ROWS {
-                self.convert_records(text, starts)?;
+            let Some(fault) = fault else { return chunk.len() };
+            let fault = RecordFault { start: base + fault.start, end: base + fault.end, ..fault };
+            base = fault.end;
+            if on_bad(fault).is_break() {
+                return base;
             }
         }
-        self.convert_records(text, starts)?;
-        fault.map_or(Ok(()), Err)
     }
 
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
         let message = without_line_end(message);
-        let text = std::str::from_utf8(message).map_err(|e| invalid_utf8(0, message, &e))?;
+        let whole = 0..message.len();
+        let text = std::str::from_utf8(message).map_err(|e| invalid_utf8(whole.clone(), message, &e))?;
         // By its shape a record ends at a line end; a message may go on behind it.
         if self.read_by_shape(text, 0) != Some(text.len()) {
             self.block.num_rows = 0;
             match self.read_strictly(text, 0, text.len()) {
                 Some(true) => {}
-                Some(false) => return Err(RecordFault::new(0, "the message is empty")),
-                None => return Err(self.fault(text, 0, text.len())),
+                Some(false) => return Err(RecordFault::new(whole, Reason::Message, "the message is empty")),
+                None => return Err(self.fault(text, 0, 0, text.len())),
             }
         }
-        self.convert(text).map_err(|_| self.fault(text, 0, text.len()))
+        let outcome = self.convert(text, 0);
+        self.block.num_rows = 0;
+        outcome.map_or(Ok(()), |_| Err(self.fault(text, 0, 0, text.len())))
     }
 
     fn finish(&mut self) -> Result<RecordBatch> {
@@ -264,6 +320,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::format::DecodeStrictly;
     use crate::schema::parse_schema;
 
     fn plan(schema: &str, options: JsonOptions) -> JsonPlan {
@@ -275,7 +332,7 @@ mod tests {
     fn decode(schema: &str, records: &[u8], options: JsonOptions) -> Result<(RecordBatch, Vec<u64>), RecordFault> {
         let mut decoder = plan(schema, options).decoder(4).unwrap();
         let mut starts = Vec::new();
-        decoder.decode(records, &mut starts)?;
+        decoder.decode_all(records, &mut starts)?;
         let batch = decoder.finish().unwrap();
         assert_eq!(batch.num_rows(), starts.len());
         Ok((batch, starts))
@@ -456,7 +513,7 @@ mod tests {
         let batch = decoder.finish().unwrap();
         assert_eq!((shown(batch.column(0), 0), shown(batch.column(1), 0)), ("1".into(), "1.0".into()));
         let mut decoder = JsonPlan::try_new(vec![], &JsonOptions::default()).unwrap().decoder(4).unwrap();
-        decoder.decode(b"{\"k\":1}\n{}\n", &mut Vec::new()).unwrap();
+        decoder.decode_all(b"{\"k\":1}\n{}\n", &mut Vec::new()).unwrap();
         assert_eq!(decoder.finish().unwrap().num_rows(), 2);
         assert_eq!(decoder.finish().unwrap().num_rows(), 0);
     }

@@ -1,6 +1,7 @@
 //! The schema of JSON, told from its first records.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema};
@@ -8,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Fields, Schema};
 use super::decoder::valid_records;
 use super::scan::{Kind, Scanner, Slot, Syntax, unescape};
 use super::strict::{broken, check_object};
-use crate::error::Result;
+use crate::error::{Reason, Result};
 use crate::format::RecordFault;
 use crate::schema::{infer_type, type_name, unify_types};
 
@@ -19,32 +20,63 @@ use crate::schema::{infer_type, type_name, unify_types};
 /// elements; what is always null, or has no elements, is STRING. An object that never has a member says
 /// nothing about its type and becomes no column.
 ///
+/// Records that are bad say nothing: reading will tell of them, or skip them.
+///
 /// # Errors
-/// The first record that isn't valid, or that holds a value that goes with no type so far.
+/// The first record that holds a value that goes with no type so far; the first one at all if none is good.
 pub(crate) fn infer_schema(records: &[u8], max_records: usize, max_depth: usize) -> Result<Schema, RecordFault> {
-    let (text, fault) = valid_records(records);
-    let mut row = Row::default();
-    let (mut at, mut num_records) = (0, 0);
-    while at < text.len() && num_records < max_records {
-        let end = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |len| at + len);
-        let mut scanner = Scanner::new(text, at, end, max_depth);
-        scanner.skip_whitespace();
-        if scanner.at() < end {
-            check_object(&scanner, at)?;
-            let at_fault = |fault: Conflict| fault.into_record_fault(at, end);
-            members(&mut scanner, text, 0, &mut row).map_err(at_fault)?;
-            scanner.skip_whitespace();
-            if scanner.at() != end {
-                return Err(broken(&scanner.expected("the end of the record"), at, end));
+    let (mut row, mut num_records, mut base) = (Row::default(), 0, 0);
+    let mut first_fault = None;
+    while base < records.len() && num_records < max_records {
+        let (text, fault) = valid_records(&records[base..]);
+        let mut at = 0;
+        while at < text.len() && num_records < max_records {
+            let end = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |len| at + len);
+            match check_record(text, at..end, max_depth) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let mut scanner = Scanner::new(text, at, end, max_depth);
+                    scanner.skip_whitespace();
+                    let at_fault = |fault: Conflict| fault.into_record_fault(base + at..base + end);
+                    members(&mut scanner, text, 0, &mut row).map_err(at_fault)?;
+                    num_records += 1;
+                }
+                Err(fault) => {
+                    first_fault.get_or_insert(RecordFault { start: base + at, end: base + end, ..fault });
+                }
             }
-            num_records += 1;
+            at = end + 1;
         }
-        at = end + 1;
+        match fault {
+            Some(fault) => {
+                let (start, end) = (base + fault.start, base + fault.end);
+                base = end;
+                first_fault.get_or_insert(RecordFault { start, end, ..fault });
+            }
+            None => break,
+        }
     }
-    match fault {
-        Some(fault) if num_records < max_records => Err(fault),
+    match first_fault {
+        Some(fault) if num_records == 0 => Err(fault),
         _ => Ok(Schema::new(fields(row))),
     }
+}
+
+/// Holds a line against the grammar; `false` if there are only blanks.
+fn check_record(text: &str, record: Range<usize>, max_depth: usize) -> Result<bool, RecordFault> {
+    let mut scanner = Scanner::new(text, record.start, record.end, max_depth);
+    scanner.skip_whitespace();
+    if scanner.at() == record.end {
+        return Ok(false);
+    }
+    check_object(&scanner, record.clone())?;
+    let at_fault = |syntax: Syntax| broken(&syntax, record.clone());
+    scanner.object(|scanner, _| scanner.value(1).map(drop)).map_err(at_fault)?;
+    scanner.skip_whitespace();
+    if scanner.at() != record.end {
+        return Err(at_fault(scanner.expected("the end of the record")));
+    }
+    Ok(true)
 }
 
 /// What is known of a type.
@@ -99,12 +131,12 @@ impl Conflict {
         self
     }
 
-    fn into_record_fault(self, start: usize, end: usize) -> RecordFault {
+    fn into_record_fault(self, record: Range<usize>) -> RecordFault {
         match self {
-            Self::Syntax(syntax) => broken(&syntax, start, end),
+            Self::Syntax(syntax) => broken(&syntax, record),
             Self::Types { path, before, now } => {
                 let message = format!("{now} here and {before} in records before can't be one type");
-                RecordFault::new(start, message)
+                RecordFault::new(record, Reason::Type, message)
                     .in_column(path.trim_start_matches('.'))
                     .with_hint("give the columns and types that are wanted with --schema")
             }

@@ -28,6 +28,9 @@ pub(crate) use infer::infer_schema;
 /// How JSON is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonOptions {
+    /// Whether bad records are left out and counted, whatever is asked for otherwise: `json.ignore-parse-errors`, off
+    /// by default.
+    pub ignore_parse_errors: bool,
     /// Whether a record without the key of a column is bad, instead of having null there:
     /// `json.fail-on-missing-field`, off by default.
     pub fail_on_missing_field: bool,
@@ -43,6 +46,12 @@ pub struct JsonOptions {
 
 impl Default for JsonOptions {
     fn default() -> Self {
-        Self { fail_on_missing_field: false, case_insensitive_names: false, coerce: false, max_depth: 64 }
+        Self {
+            ignore_parse_errors: false,
+            fail_on_missing_field: false,
+            case_insensitive_names: false,
+            coerce: false,
+            max_depth: 64,
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! The type is looked at once a column, not once a value: behind each arm of [`ColumnBuilder::extend`] stands a loop
 //! of its own, which ends in the array's buffers.
 
-use arrow::array::{ArrayRef, BooleanBuilder, LargeStringBuilder, StringBuilder, StringViewBuilder};
+use arrow::array::{ArrayRef, BooleanBuilder, StringViewBuilder};
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Decimal256Type, Field, Float32Type, Float64Type, Int8Type, Int16Type,
     Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
@@ -12,7 +12,7 @@ use arrow::datatypes::{
 };
 
 use super::bytes::boolean;
-use super::cells::{Blobs, Cells, EXPECTED_TEXT_BYTES, Numbers, Take};
+use super::cells::{Blobs, Cells, Numbers, Take, Texts};
 use super::decimal::{DecimalShape, decimal128, decimal256};
 use super::float::{float32, float64};
 use super::int::{int, uint64};
@@ -55,8 +55,8 @@ enum Values {
     StampMicro(Numbers<TimestampMicrosecondType>),
     StampNano(Numbers<TimestampNanosecondType>),
     Boolean(BooleanBuilder),
-    Utf8(StringBuilder),
-    LargeUtf8(LargeStringBuilder),
+    Utf8(Texts<i32>),
+    LargeUtf8(Texts<i64>),
     Utf8View(StringViewBuilder),
     Binary(Blobs<i32>),
     LargeBinary(Blobs<i64>),
@@ -97,10 +97,8 @@ impl ColumnBuilder {
             DataType::Timestamp(Microsecond, _) => Values::StampMicro(Numbers::with_capacity(rows)),
             DataType::Timestamp(Nanosecond, _) => Values::StampNano(Numbers::with_capacity(rows)),
             DataType::Boolean => Values::Boolean(BooleanBuilder::with_capacity(rows)),
-            DataType::Utf8 => Values::Utf8(StringBuilder::with_capacity(rows, rows * EXPECTED_TEXT_BYTES)),
-            DataType::LargeUtf8 => {
-                Values::LargeUtf8(LargeStringBuilder::with_capacity(rows, rows * EXPECTED_TEXT_BYTES))
-            }
+            DataType::Utf8 => Values::Utf8(Texts::with_capacity(rows)),
+            DataType::LargeUtf8 => Values::LargeUtf8(Texts::with_capacity(rows)),
             DataType::Utf8View => Values::Utf8View(StringViewBuilder::with_capacity(rows)),
             DataType::Binary => Values::Binary(Blobs::with_capacity(rows, options.bytes_format)),
             DataType::LargeBinary => Values::LargeBinary(Blobs::with_capacity(rows, options.bytes_format)),
@@ -176,9 +174,26 @@ impl ColumnBuilder {
         }
     }
 
+    /// The number of values.
+    pub(crate) fn num_rows(&mut self) -> usize {
+        self.values.cells().num_rows()
+    }
+
+    /// Drops all values behind the first `rows`.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        self.values.cells().truncate(rows);
+    }
+
     /// Takes the column out, and begins the next one.
     pub(crate) fn finish(&mut self) -> ArrayRef {
-        let cells: &mut dyn Cells = match &mut self.values {
+        let Self { field, values, .. } = self;
+        values.cells().finish_as(field.data_type())
+    }
+}
+
+impl Values {
+    fn cells(&mut self) -> &mut dyn Cells {
+        match self {
             Values::Int8(v) => v,
             Values::Int16(v) => v,
             Values::Int32(v) => v,
@@ -206,8 +221,7 @@ impl ColumnBuilder {
             Values::Utf8View(v) => v,
             Values::Binary(v) => v,
             Values::LargeBinary(v) => v,
-        };
-        cells.finish_as(self.field.data_type())
+        }
     }
 }
 
@@ -366,6 +380,23 @@ mod tests {
             column.push(b).unwrap();
             assert_eq!(&column.finish(), &pushed(sql, &[Some(b)]), "{sql}");
             assert_eq!(column.finish().len(), 0, "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_is_dropped_leaves_nothing_behind() {
+        for (sql, [a, b, c, _]) in TYPES {
+            for kept in 0..=12 {
+                let mut column = builder(sql);
+                let values = [Some(a), None, Some(b), Some(a), None, Some(c), None, Some(a), Some(c), None, None, Some(a)];
+                column.extend(values.into_iter()).unwrap();
+                column.truncate(kept);
+                assert_eq!(column.num_rows(), kept);
+                column.truncate(12);
+                let behind = [Some(c), Some(b), None, Some(c), Some(b), Some(b), Some(b)];
+                column.extend(behind.into_iter()).unwrap();
+                assert_eq!(&column.finish(), &pushed(sql, &[&values[..kept], &behind].concat()), "{sql}, {kept}");
+            }
         }
     }
 

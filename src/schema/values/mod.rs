@@ -37,7 +37,7 @@ pub(crate) use slow_time::check_times;
 pub(crate) use time::timestamp_millis;
 
 use super::type_name;
-use crate::error::quoted;
+use crate::error::{Reason, quoted};
 
 /// How BYTES are written as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -68,6 +68,16 @@ pub(crate) enum ValueFault {
 }
 
 impl ValueFault {
+    /// By what records with such a value are counted.
+    pub(crate) fn reason(self) -> Reason {
+        match self {
+            Self::NotA => Reason::Type,
+            Self::OutOfRange => Reason::Range,
+            Self::ExcessDigits => Reason::Digits,
+            Self::NotNull => Reason::Null,
+        }
+    }
+
     /// In words, with the value cut and escaped.
     pub(crate) fn describe(self, value: &[u8], field: &Field) -> String {
         let (value, name) = (quoted(value), type_name(field));

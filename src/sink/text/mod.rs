@@ -5,6 +5,8 @@
 
 mod csv;
 mod json;
+#[cfg(feature = "kafka")]
+mod line;
 mod stream;
 mod table;
 mod values;
@@ -16,6 +18,8 @@ use self::values::TextColumn;
 
 pub(super) use csv::CsvEncoder;
 pub(super) use json::JsonEncoder;
+#[cfg(feature = "kafka")]
+pub(super) use line::LineEncoder;
 pub(super) use stream::{ArrowStreamEncoder, NothingEncoder};
 pub(super) use table::TableEncoder;
 

@@ -1,0 +1,199 @@
+//! Dead letters: bad records with where they were and what was wrong, for whoever mends them.
+//!
+//! One JSON object each, of the same keys for files and for topics:
+//!
+//! ```json
+//! {"source":"0","phase":"bounded","split":"a.csv","position":9,"column":"v","reason":"type","message":"'x7' is not a DOUBLE","raw":"2,x7"}
+//! ```
+//!
+//! `position` is where the record starts, as in `_position`. `column` is null where no single one is to blame. `raw` is
+//! the record without its line end, null where its format isn't text; bytes that aren't UTF-8 stand in `raw_base64`
+//! instead. They are safe before a commit moves positions past them. After a kill some may come again.
+
+mod file;
+
+use std::path::Path;
+use std::sync::Arc;
+#[cfg(feature = "kafka")]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::{RecordBatch, StringBuilder};
+use arrow::datatypes::{DataType, Field, Schema};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+use self::file::LetterFile;
+#[cfg(feature = "kafka")]
+use super::kafka::KafkaSinkBuilder;
+use super::thread::{Call, OnDrop, OutputThread};
+use crate::error::{Error, Result};
+use crate::source::{Phase, Reject};
+
+/// Letters that may wait for the disk or the brokers, in bytes.
+const QUEUE_BYTES: usize = 1 << 20;
+
+/// Where dead letters go. They are written on a thread of its own; after an error it is of no further use.
+#[derive(Debug)]
+pub struct DeadLetters {
+    target: String,
+    thread: OutputThread,
+    reserved_bytes: usize,
+    /// Tells the thread that nobody waits for it any more, also while it waits for a broker.
+    #[cfg(feature = "kafka")]
+    abandoned: Option<Arc<AtomicBool>>,
+}
+
+/// A letter as it is written.
+#[derive(Debug, Serialize)]
+struct Letter<'a> {
+    source: &'a str,
+    phase: &'a str,
+    split: &'a str,
+    position: u64,
+    column: Option<&'a str>,
+    reason: &'a str,
+    message: &'a str,
+    #[serde(flatten)]
+    raw: Raw<'a>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Raw<'a> {
+    Raw(Option<&'a str>),
+    RawBase64(String),
+}
+
+impl<'a> Letter<'a> {
+    fn new(source: &'a str, phase: Phase, reject: &'a Reject) -> Self {
+        let raw = match reject.raw.as_deref() {
+            None => Raw::Raw(None),
+            Some(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Raw::Raw(Some(text)),
+                Err(_) => Raw::RawBase64(STANDARD.encode(bytes)),
+            },
+        };
+        Self {
+            source,
+            phase: phase.as_str(),
+            split: reject.split.as_str(),
+            position: reject.record.position,
+            column: reject.record.column.as_deref(),
+            reason: reject.record.reason.as_str(),
+            message: &reject.record.message,
+            raw,
+        }
+    }
+}
+
+impl DeadLetters {
+    /// Appends to a file, which is made if it isn't there; its folder must be.
+    ///
+    /// # Errors
+    /// [`Error::Worker`] if the system gives no thread. The file is opened by [`Self::open`].
+    pub fn to_file(path: impl AsRef<Path>) -> Result<Self> {
+        let target = path.as_ref().display().to_string();
+        let output = LetterFile::new(path.as_ref());
+        Ok(Self {
+            thread: OutputThread::start(target.clone(), output, QUEUE_BYTES, OnDrop::Drain)?,
+            target,
+            reserved_bytes: QUEUE_BYTES,
+            #[cfg(feature = "kafka")]
+            abandoned: None,
+        })
+    }
+
+    /// Sends each letter as a message. [`Self::open`] connects, and makes a topic that isn't there.
+    ///
+    /// # Errors
+    /// As [`KafkaSinkBuilder::build`].
+    #[cfg(feature = "kafka")]
+    pub fn to_topic(topic: KafkaSinkBuilder) -> Result<Self> {
+        let target = topic.target();
+        let reserved_bytes = topic.reserved_bytes();
+        let (thread, abandoned) = topic.start(Box::new(super::text::LineEncoder))?;
+        Ok(Self { thread, target, reserved_bytes, abandoned: Some(abandoned) })
+    }
+
+    /// The file, or the topic's address.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// What letters that wait may take.
+    pub fn reserved_bytes(&self) -> usize {
+        self.reserved_bytes
+    }
+
+    /// Opens the file, or connects. Called once, before anything else.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Kafka`]; [`Error::Target`] for a file that holds something else.
+    pub async fn open(&mut self) -> Result<()> {
+        self.thread.call(Call::Recover).await
+    }
+
+    /// Hands over the bad records of an item.
+    ///
+    /// # Errors
+    /// What an earlier letter met with.
+    pub async fn write(&mut self, source: &str, phase: Phase, rejects: &[Reject]) -> Result<()> {
+        let mut letters = StringBuilder::new();
+        for reject in rejects {
+            let letter = serde_json::to_string(&Letter::new(source, phase, reject));
+            letters.append_value(letter.map_err(|e| self.failed(e))?);
+        }
+        let schema = Schema::new(vec![Field::new("letter", DataType::Utf8, false)]);
+        let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(letters.finish())]);
+        self.thread.write(&batch.map_err(|e| self.failed(e))?).await
+    }
+
+    /// Returns when all letters are safe.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Output`] if they can't be.
+    pub async fn commit(&mut self) -> Result<()> {
+        self.thread.call(Call::Commit).await
+    }
+
+    fn failed(&self, cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Error::Output { target: self.target.clone(), source: Box::new(cause) }
+    }
+}
+
+#[cfg(feature = "kafka")]
+impl Drop for DeadLetters {
+    fn drop(&mut self) {
+        if let Some(abandoned) = &self.abandoned {
+            abandoned.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{BadRecord, PositionUnit, Reason};
+
+    fn reject(column: Option<&str>, raw: Option<&'static [u8]>) -> Reject {
+        let mut record = BadRecord::new("dir/a.csv", 9, PositionUnit::Byte, Reason::Type, "'x\"7' is not a DOUBLE");
+        record.column = column.map(ToOwned::to_owned);
+        Reject { split: "a.csv".into(), record, is_kept: true, raw: raw.map(Into::into) }
+    }
+
+    fn letter(reject: &Reject) -> String {
+        serde_json::to_string(&Letter::new("0", Phase::Bounded, reject)).unwrap()
+    }
+
+    #[test]
+    fn a_letter_has_the_keys_of_the_contract_in_their_order() {
+        assert_eq!(
+            letter(&reject(Some("v"), Some(b"2,x\"7"))),
+            r#"{"source":"0","phase":"bounded","split":"a.csv","position":9,"column":"v","reason":"type","message":"'x\"7' is not a DOUBLE","raw":"2,x\"7"}"#
+        );
+        assert!(letter(&reject(None, None)).contains(r#""column":null,"reason":"type""#));
+        assert!(letter(&reject(None, None)).ends_with(r#","raw":null}"#));
+        assert!(letter(&reject(None, Some(b"\xff\x00"))).ends_with(r#","raw_base64":"/wA="}"#));
+    }
+}

@@ -128,7 +128,9 @@ fn what(text: &str) -> Result<What, Fault> {
             Err(Fault::usage(format!("--on-error {url}: dead letters go into a local file or a kafka:// topic")))
         }
         path if path.contains(['/', '.']) => Ok(What::File(path.strip_prefix("file://").unwrap_or(path).into())),
-        word => Err(Fault::usage(format!("--on-error {word}: it is none of fail, skip, a path (with / or .), and kafka://…"))),
+        word => Err(Fault::usage(format!(
+            "--on-error {word}: it is none of fail, skip, a path (with / or .), and kafka://…"
+        ))),
     }
 }
 

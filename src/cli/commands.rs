@@ -33,7 +33,8 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
     let chain = described.build(parts, console).await?;
     let mut sink = printed.open(chain.hybrid.output_schema(), args.run.means.memory)?;
     let options = job::copy_options(&args.run, CommitPolicy::read());
-    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, Some(&on_error), printed.rows(), console).await?;
+    let outcome =
+        job::run(&chain.hybrid, &mut sink, store.as_ref(), options, Some(&on_error), printed.rows(), console).await?;
     if outcome.summary.stopped || args.output.output == Some(OutputFormat::None) {
         console.note(job::told(&outcome.summary, store.is_some()));
     }
@@ -61,7 +62,9 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
         target.check_fresh(store.is_some())?;
     }
     let options = job::copy_options(&args.run, CommitPolicy::copy());
-    let outcome = job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, Some(&on_error), Rows::Elsewhere, console).await?;
+    let outcome =
+        job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, Some(&on_error), Rows::Elsewhere, console)
+            .await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, store.is_some())));
     Ok(outcome.status)
 }

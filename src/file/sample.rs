@@ -260,8 +260,13 @@ impl Looker<'_> {
                     .map_err(|fault| {
                         let position = sample.skipped_bytes + fault.start;
                         let lines = memchr::memchr_iter(b'\n', &sample.bytes[..fault.start]).count();
-                        let mut record =
-                            BadRecord::new(&*sample.url, position as u64, PositionUnit::Byte, fault.reason, fault.message);
+                        let mut record = BadRecord::new(
+                            &*sample.url,
+                            position as u64,
+                            PositionUnit::Byte,
+                            fault.reason,
+                            fault.message,
+                        );
                         record.line = Some((sample.skipped_lines + lines) as u64 + 1);
                         record.column = fault.column;
                         record.hint = fault.hint;

@@ -179,13 +179,7 @@ pub trait RecordDecoder: Debug + Send {
     /// there the next one starts. As [`Self::decode_message`] would have it, message by message.
     ///
     /// Returns the index of the next message: how many there are, or behind the bad one at which `on_bad` stopped.
-    fn decode_messages(
-        &mut self,
-        values: &[u8],
-        ends: &[usize],
-        first: usize,
-        on_bad: &mut OnBadMessage<'_>,
-    ) -> usize {
+    fn decode_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
         decode_each_message(self, values, ends, first, on_bad)
     }
 

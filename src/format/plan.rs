@@ -4,12 +4,12 @@
 use super::CsvOptions;
 #[cfg(feature = "json")]
 use super::JsonOptions;
-use super::{Format, RecordDecoder};
 #[cfg(feature = "csv")]
 use super::csv::CsvPlan;
 #[cfg(feature = "json")]
 use super::json::JsonPlan;
 use super::raw::RawDecoder;
+use super::{Format, RecordDecoder};
 use crate::error::Result;
 
 /// The options of every text format; a source uses those of its own.

@@ -42,7 +42,8 @@ impl FromStr for MaxErrors {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::option("max-errors", format!("'{text}' is neither a number nor a percentage, as 10 or 1%"));
+        let wrong =
+            || Error::option("max-errors", format!("'{text}' is neither a number nor a percentage, as 10 or 1%"));
         match text.strip_suffix('%') {
             None => text.parse().map(Self::Count).map_err(|_| wrong()),
             Some(percent) => match percent.trim_end().parse::<f64>() {

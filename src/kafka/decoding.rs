@@ -122,7 +122,12 @@ impl Decoding {
         let fitted = {
             let positions = self.positions(batch, &rows, &all)?;
             let own = self.own_columns(batch, &rows);
-            fit_rows(&self.fit, &decoded, &Origin { split: None, path: None, rows: &positions, own: &own }, self.bad_records)?
+            fit_rows(
+                &self.fit,
+                &decoded,
+                &Origin { split: None, path: None, rows: &positions, own: &own },
+                self.bad_records,
+            )?
         };
         for bad in fitted.faults {
             let Row { row, entry } = rows[bad.row];
@@ -211,9 +216,9 @@ impl Decoding {
                 Provenance::Partition => {
                     Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| partition(row).id)))
                 }
-                Provenance::Offset => {
-                    Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| (batch.entries[row.entry].next - 1) as i64)))
-                }
+                Provenance::Offset => Arc::new(Int64Array::from_iter_values(
+                    rows.iter().map(|row| (batch.entries[row.entry].next - 1) as i64),
+                )),
                 Provenance::Timestamp => {
                     let timestamps = rows.iter().map(|row| extras.timestamps.get(row.row).copied().flatten());
                     Arc::new(TimestampMillisecondArray::from_iter(timestamps).with_timezone("UTC"))
@@ -224,7 +229,9 @@ impl Decoding {
                     rows.iter().for_each(|row| keys.append_option(key(row)));
                     Arc::new(keys.finish())
                 }
-                Provenance::Headers => headers(rows.iter().map(|row| extras.headers.get(row.row).map_or(&[][..], Vec::as_slice))),
+                Provenance::Headers => {
+                    headers(rows.iter().map(|row| extras.headers.get(row.row).map_or(&[][..], Vec::as_slice)))
+                }
                 _ => return None,
             };
             Some((*column, array))

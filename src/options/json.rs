@@ -33,14 +33,13 @@ mod tests {
             ("json.coerce", "true"),
             ("json.max-depth", "7"),
         ];
-        let expected =
-            JsonOptions {
-                ignore_parse_errors: true,
-                fail_on_missing_field: true,
-                case_insensitive_names: true,
-                coerce: true,
-                max_depth: 7,
-            };
+        let expected = JsonOptions {
+            ignore_parse_errors: true,
+            fail_on_missing_field: true,
+            case_insensitive_names: true,
+            coerce: true,
+            max_depth: 7,
+        };
         let mut source = SourceOptions::new(Connector::Filesystem { path: "a.json".into() }, "0");
         for (key, value) in options {
             source.set(key, &value.into()).unwrap();

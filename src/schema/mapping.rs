@@ -376,12 +376,7 @@ fn repeated(value: &ArrayRef, num_rows: usize) -> ArrayRef {
 
 fn or_default(array: &ArrayRef, default: &ArrayRef, field: &Field) -> Result<ArrayRef, RowFault> {
     let filled = is_not_null(array).and_then(|there| zip(&there, array, &Scalar::new(default)));
-    filled.map_err(|e| RowFault {
-        row: 0,
-        column: field.name().clone(),
-        reason: Reason::Type,
-        message: e.to_string(),
-    })
+    filled.map_err(|e| RowFault { row: 0, column: field.name().clone(), reason: Reason::Type, message: e.to_string() })
 }
 
 fn convert(array: &ArrayRef, field: &Field) -> Result<ArrayRef, RowFault> {

@@ -43,7 +43,8 @@ impl Fitter {
         let origin = Origin { split: Some(split.as_str()), path: None, rows: &positions, own: &[] };
         let batch = self.fit.apply(rows, &origin).map_err(|fault| {
             let position = positions.position(fault.row).unwrap_or(advance.from);
-            let mut record = BadRecord::new(split.as_str(), position, PositionUnit::Sequence, fault.reason, fault.message);
+            let mut record =
+                BadRecord::new(split.as_str(), position, PositionUnit::Sequence, fault.reason, fault.message);
             record.column = Some(fault.column);
             Error::BadRecord(Box::new(record))
         })?;

@@ -137,8 +137,10 @@ impl Cutter {
         head: Option<Bytes>,
         next_piece: &mut dyn FnMut() -> Result<Option<(Bytes, bool)>>,
     ) -> Result<(), Stop> {
-        let (is_inferred, bad_records) = 
-            (self.source.is_inferred, self.request.bad_records(self.source.options.ignores_parse_errors(self.source.format)));
+        let (is_inferred, bad_records) = (
+            self.source.is_inferred,
+            self.request.bad_records(self.source.options.ignores_parse_errors(self.source.format)),
+        );
         let context_of = |decoding, first_record| {
             Arc::new(FileContext { file: file.clone(), compression, decoding, is_inferred, first_record, bad_records })
         };
@@ -231,11 +233,7 @@ impl Cutter {
 }
 
 /// Starts to decode a chunk, and what is left of it when that is asked for.
-fn start(
-    pool: DecodePool,
-    decoded_percent: Arc<AtomicUsize>,
-    chunk: TextChunk,
-) -> BoxFuture<'static, Result<Decoded>> {
+fn start(pool: DecodePool, decoded_percent: Arc<AtomicUsize>, chunk: TextChunk) -> BoxFuture<'static, Result<Decoded>> {
     let (context, num_bytes) = (Arc::clone(&chunk.context), chunk.bytes.len() - chunk.at);
     let percent = Arc::clone(&decoded_percent);
     let job = pool.spawn(move || {

@@ -107,13 +107,7 @@ impl Decodings {
         if has_header || (csv.ignore_first_line && !data.is_empty()) {
             let first = first_record(&csv.dialect(), &data[bom..], at_end).map_err(|why| {
                 let message = format!("the first record has broken quotes ({why:?})");
-                Error::BadRecord(Box::new(BadRecord::new(
-                    &*file.url,
-                    0,
-                    PositionUnit::Byte,
-                    Reason::Quotes,
-                    message,
-                )))
+                Error::BadRecord(Box::new(BadRecord::new(&*file.url, 0, PositionUnit::Byte, Reason::Quotes, message)))
             })?;
             match first {
                 Some((fields, next)) => {
@@ -255,7 +249,9 @@ impl TextChunk {
         };
         let (from, to) = (advance.to, self.advance.to);
         let item = (end > self.at)
-            .then(|| SourceBatch::try_new(fitted.batch, fitted.rows, vec![advance]).map(|item| item.with_rejects(rejects)))
+            .then(|| {
+                SourceBatch::try_new(fitted.batch, fitted.rows, vec![advance]).map(|item| item.with_rejects(rejects))
+            })
             .transpose()?;
         let fault = fault.map(|fault| bad_record(&self.context, self.position, fault));
         let rest = (!is_whole && fault.is_none()).then(|| {

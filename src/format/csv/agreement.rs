@@ -1,9 +1,7 @@
 //! Whatever the bytes and the options: columns over the index and the scalar reference say the same.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -11,68 +9,10 @@ use super::columnar::Indexing;
 use super::decoder::CsvDecoder;
 use super::index::Kernel;
 use super::plan::{CsvColumn, CsvPlan};
-use super::record::{Dialect, Scan};
+use super::twins::{cut_by_record, decode_by_column, decode_by_record, decode_in_two, decode_messages};
 use super::{CsvCutter, CsvOptions, OnFieldCount};
-use crate::format::{OnBadMessage, RecordCutter, RecordDecoder, RecordFault, decode_each_message};
+use crate::format::{RecordCutter, RecordDecoder, decode_each_message};
 use crate::schema::parse_schema;
-
-/// What a decoder makes of a chunk: rows, where they start, bad records, and where it stopped.
-type Decoded = (RecordBatch, Vec<u64>, Vec<RecordFault>, usize);
-
-/// Collects faults, up to `max` of them.
-fn collecting(faults: &mut Vec<RecordFault>, max: usize) -> impl FnMut(RecordFault) -> ControlFlow<()> {
-    move |fault| {
-        faults.push(fault);
-        if faults.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    }
-}
-
-fn decode(mut decoder: CsvDecoder, chunk: &[u8], max_faults: usize) -> Decoded {
-    let (mut starts, mut faults) = (vec![7], Vec::new());
-    let end = decoder.decode(chunk, 0, &mut starts, &mut collecting(&mut faults, max_faults));
-    (decoder.finish().unwrap(), starts, faults, end)
-}
-
-fn decode_by_record(mut decoder: CsvDecoder, chunk: &[u8], max_faults: usize) -> Decoded {
-    let (mut starts, mut faults) = (vec![7], Vec::new());
-    let end = decoder.decode_by_reference(chunk, &mut starts, &mut collecting(&mut faults, max_faults));
-    (decoder.finish().unwrap(), starts, faults, end)
-}
-
-/// What a decoder makes of messages: rows, bad messages, and where it stopped.
-type DecodedMessages = (RecordBatch, Vec<(usize, RecordFault)>, usize);
-
-type DecodeMessages = fn(&mut CsvDecoder, &[u8], &[usize], usize, &mut OnBadMessage<'_>) -> usize;
-
-fn decode_messages(
-    mut decoder: CsvDecoder,
-    decode: DecodeMessages,
-    values: &[u8],
-    ends: &[usize],
-    first: usize,
-    max_faults: usize,
-) -> DecodedMessages {
-    let mut faults = Vec::new();
-    let end = decode(&mut decoder, values, ends, first, &mut |index, fault| {
-        faults.push((index, fault));
-        if faults.len() < max_faults { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    (decoder.finish().unwrap(), faults, end)
-}
-
-/// Cuts by the reference alone.
-fn cut_by_record(dialect: &Dialect, data: &[u8]) -> usize {
-    let mut at = 0;
-    while at < data.len() {
-        match dialect.scan(data, at, false, &mut Vec::new()) {
-            Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
-                at = next
-            }
-            Scan::Incomplete => break,
-        }
-    }
-    at
-}
 
 fn kernels() -> impl Strategy<Value = Kernel> {
     select(vec![Kernel::Swar, Kernel::detect()])
@@ -193,8 +133,8 @@ fn what_follows_a_record_for_the_reference_is_decoded_as_by_the_reference() {
     let plan = plan(&("s STRING", vec![0], 1), &CsvOptions::default());
     for chunk in ["", "\r", "6\"", "6\"\n", "a\n6\"\n\"b\n\"\n6\"\n\nc", "\"a\"\r\n\"b\"", "\"a\"\r"] {
         let chunk = chunk.as_bytes();
-        let expected = decode_by_record(plan.decoder(0).unwrap(), chunk, 1);
-        assert_eq!(decode(plan.decoder(0).unwrap(), chunk, 1), expected, "{chunk:?}");
+        let expected = decode_by_record(&plan, chunk, 1);
+        assert_eq!(decode_by_column(&plan, Indexing::detect(), chunk, 1), expected, "{chunk:?}");
     }
 }
 
@@ -210,9 +150,9 @@ proptest! {
         max_faults in select(vec![1, 2, usize::MAX]),
     ) {
         let plan = plan(&shape, &options);
-        let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes });
-        let by_record = plan.decoder(0).unwrap();
-        prop_assert_eq!(decode(by_column, &chunk, max_faults), decode_by_record(by_record, &chunk, max_faults));
+        let indexing = Indexing { kernel, window_bytes };
+        let by_column = decode_by_column(&plan, indexing, &chunk, max_faults);
+        prop_assert_eq!(by_column, decode_by_record(&plan, &chunk, max_faults));
     }
 
     #[test]
@@ -249,6 +189,17 @@ proptest! {
         let mut cutter = CsvCutter::new(dialect.clone()).with_kernel(kernel);
         for len in 0..=data.len() {
             prop_assert_eq!(cutter.cut(&data[..len]), cut_by_record(&dialect, &data[..len]), "of {} bytes", len);
+        }
+    }
+
+    #[test]
+    fn pieces_decode_as_the_whole((shape, mut chunk) in cases(), options in options(), kernel in kernels()) {
+        chunk.truncate(80);
+        let plan = plan(&shape, &options);
+        let indexing = Indexing { kernel, window_bytes: 64 };
+        let whole = decode_by_record(&plan, &chunk, usize::MAX);
+        for len in 0..=chunk.len() {
+            prop_assert_eq!(&decode_in_two(&plan, indexing, &chunk, len), &whole, "byte {} ends a piece", len);
         }
     }
 

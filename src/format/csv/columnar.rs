@@ -108,13 +108,7 @@ impl<'a> Columnar<'a> {
 
     /// Gives each column its fields of the next `num_regular` records, up to the first one with a bad value. Returns how
     /// many are good.
-    fn rows(
-        &mut self,
-        plan: &CsvPlan,
-        columns: &mut [ColumnBuilder],
-        num_rows: usize,
-        num_regular: usize,
-    ) -> usize {
+    fn rows(&mut self, plan: &CsvPlan, columns: &mut [ColumnBuilder], num_rows: usize, num_regular: usize) -> usize {
         let num_fields = plan.num_fields;
         let null_literal = plan.options.null_literal.as_deref();
         let is_plain = !self.window.has_quotes && null_literal.is_none();

@@ -99,8 +99,7 @@ impl CsvDecoder {
         while index < ends.len() {
             starts.clear();
             let line = index - first;
-            let end =
-                columnar.decode(&self.plan, &mut self.columns, self.num_rows, lines.start(line), &mut starts);
+            let end = columnar.decode(&self.plan, &mut self.columns, self.num_rows, lines.start(line), &mut starts);
             if !lines.are_messages(line, &starts, end) {
                 self.columns.iter_mut().for_each(|column| column.truncate(self.num_rows));
                 return decode_each_message(self, values, ends, index, on_bad);
@@ -226,13 +225,7 @@ impl RecordDecoder for CsvDecoder {
         }
     }
 
-    fn decode_messages(
-        &mut self,
-        values: &[u8],
-        ends: &[usize],
-        first: usize,
-        on_bad: &mut OnBadMessage<'_>,
-    ) -> usize {
+    fn decode_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
         match Lines::join(values, ends, first) {
             Some(lines) if Columnar::can_decode(&self.plan, &lines.bytes) => {
                 self.messages_by_column(&lines, values, ends, first, on_bad)

@@ -7,17 +7,15 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
 
 use super::columnar::Indexing;
 use super::index::Kernel;
 use super::plan::{CsvColumn, CsvPlan};
-use super::record::Scan;
-use super::{CsvCutter, CsvOptions, OnFieldCount};
+use super::twins::{decode_by_column, decode_by_record, decode_in_two};
+use super::{CsvOptions, OnFieldCount};
 use crate::format::differential::values::{Kind, Spelling, TYPES};
 use crate::format::differential::{Noise, Run, check_batches};
-use crate::format::{RecordCutter, RecordDecoder, RecordFault};
 use crate::schema::BytesFormat;
 
 /// Records of a batch, at most.
@@ -46,14 +44,6 @@ struct Written {
     bad_starts: Vec<usize>,
     /// The good ones for arrow-csv.
     canonical: Vec<u8>,
-}
-
-/// What a decoder makes of a chunk.
-#[derive(Debug, PartialEq)]
-struct Decoded {
-    rows: RecordBatch,
-    starts: Vec<u64>,
-    faults: Vec<RecordFault>,
 }
 
 impl Batch {
@@ -355,55 +345,6 @@ impl Batch {
     }
 }
 
-/// Which way of decoding is meant.
-#[derive(Clone, Copy)]
-enum Way {
-    Fast(Indexing),
-    Reference,
-}
-
-/// Decodes all of a chunk, also what stands behind bad records.
-fn decode(plan: &CsvPlan, way: Way, chunk: &[u8]) -> Decoded {
-    let (mut batches, mut starts, mut faults, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    while at < chunk.len() {
-        let decode = |chunk: &[u8], starts: &mut Vec<u64>| {
-            let mut decoder = plan.decoder(0).unwrap();
-            let outcome = match way {
-                Way::Fast(indexing) => {
-                    decoder = decoder.with_indexing(indexing);
-                    decoder.decode(chunk, starts)
-                }
-                Way::Reference => decoder.decode_by_reference(chunk, starts),
-            };
-            outcome.map(|()| decoder.finish().unwrap())
-        };
-        let mut chunk_starts = Vec::new();
-        match decode(&chunk[at..], &mut chunk_starts) {
-            Ok(batch) => {
-                batches.push(batch);
-                starts.extend(chunk_starts.iter().map(|start| start + at as u64));
-                at = chunk.len();
-            }
-            Err(mut fault) => {
-                let bad = at + fault.start;
-                chunk_starts.clear();
-                batches.push(decode(&chunk[at..bad], &mut chunk_starts).unwrap());
-                starts.extend(chunk_starts.iter().map(|start| start + at as u64));
-                fault.start = bad;
-                faults.push(fault);
-                at = match plan.dialect.scan(chunk, bad, true, &mut Vec::new()) {
-                    Scan::Record { next }
-                    | Scan::Blank { next }
-                    | Scan::Comment { next }
-                    | Scan::Broken { next, .. } => next,
-                    Scan::Incomplete => panic!("incomplete at the end"),
-                };
-            }
-        }
-    }
-    Decoded { rows: concat_batches(&plan.schema, &batches).unwrap(), starts, faults }
-}
-
 /// What arrow-csv makes of the good records.
 fn decode_by_arrow(batch: &Batch, written: &Written) -> RecordBatch {
     let fields: Vec<_> = batch.columns.iter().map(Kind::field_for_others).collect();
@@ -436,25 +377,14 @@ fn decode_by_arrow(batch: &Batch, written: &Written) -> RecordBatch {
 
 /// Cuts a chunk at each of its bytes as a file is cut whose bytes arrive in two pieces, and decodes both parts.
 fn check_every_cut(plan: &CsvPlan, indexing: Indexing, chunk: &[u8], place: &str) {
-    let whole = decode(plan, Way::Reference, chunk);
+    let whole = decode_by_record(plan, chunk, usize::MAX);
     for len in 0..=chunk.len() {
-        let cut = CsvCutter::new(plan.dialect.clone()).with_kernel(indexing.kernel).cut(&chunk[..len]);
-        let (first, rest) = chunk.split_at(cut);
-        let (first, mut rest) = (decode(plan, Way::Fast(indexing), first), decode(plan, Way::Fast(indexing), rest));
-        rest.starts.iter_mut().for_each(|start| *start += cut as u64);
-        for fault in &mut rest.faults {
-            fault.start += cut;
-        }
-        let joined = Decoded {
-            rows: concat_batches(&plan.schema, [&first.rows, &rest.rows]).unwrap(),
-            starts: [first.starts, rest.starts].concat(),
-            faults: [first.faults, rest.faults].concat(),
-        };
+        let pieces = decode_in_two(plan, indexing, chunk, len);
         assert!(
-            joined == whole,
-            "{place}: cut at {cut} when byte {len} ends a piece of {:?}: {:?} instead of {:?}, {:?}",
+            pieces == whole,
+            "{place}: when byte {len} ends a piece of {:?}: {:?} instead of {:?}, {:?}",
             String::from_utf8_lossy(chunk),
-            (&joined.starts, &joined.faults),
+            (&pieces.starts, &pieces.faults),
             (&whole.starts, &whole.faults),
             plan.dialect
         );
@@ -477,11 +407,11 @@ fn check_batch(run: &mut Run, mut noise: Noise) {
     let place = run.place();
     let plan = batch.plan();
 
-    let ours = decode(&plan, Way::Fast(indexing), &written.bytes);
+    let ours = decode_by_column(&plan, indexing, &written.bytes, usize::MAX);
     let unexpected = ours.faults.iter().find(|fault| !written.bad_starts.contains(&fault.start));
     assert!(unexpected.is_none(), "{place}: a good record is refused: {unexpected:?}, {:?}", batch.options);
     assert!(ours.starts == written.starts, "{place}: a bad record is taken, or records start elsewhere");
-    assert!(decode(&plan, Way::Reference, &written.bytes) == ours, "{place}: the reference differs");
+    assert!(decode_by_record(&plan, &written.bytes, usize::MAX) == ours, "{place}: the reference differs");
     if !written.starts.is_empty() {
         check_batches(&ours.rows, &decode_by_arrow(&batch, &written), batch.options.bytes_format, true, &place);
     }
@@ -491,9 +421,9 @@ fn check_batch(run: &mut Run, mut noise: Noise) {
     let mut plan = plan;
     plan.dialect.max_record_bytes = noise.pick(&[60, 200, 1 << 20]);
     let bytes = noise.mutated(&written.bytes, b"\"\"\"',\n\r;\\#-\xff\xc3 1a\0");
-    let expected = decode(&plan, Way::Reference, &bytes);
+    let expected = decode_by_record(&plan, &bytes, usize::MAX);
     assert!(
-        decode(&plan, Way::Fast(indexing), &bytes) == expected,
+        decode_by_column(&plan, indexing, &bytes, usize::MAX) == expected,
         "{place}: the reference differs on mutated records"
     );
     check_every_cut(&plan, indexing, piece(&mut noise, &written, &bytes), &place);

@@ -351,9 +351,8 @@ impl Scalar {
 
 /// A value of a kind that the type doesn't take.
 fn mismatch(kind: Kind, value: &str, field: &Field) -> ColumnFault {
-    let not_a = |what: String| {
-        ColumnFault::new(Reason::Type, format!("{what} is not {}", with_article(&type_name(field))))
-    };
+    let not_a =
+        |what: String| ColumnFault::new(Reason::Type, format!("{what} is not {}", with_article(&type_name(field))));
     match kind {
         Kind::Array | Kind::Object => not_a(kind.describe().to_owned()),
         Kind::String | Kind::Escaped => ColumnFault {

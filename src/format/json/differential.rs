@@ -9,14 +9,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::JsonOptions;
-use super::decoder::{JsonPlan, valid_records};
+use super::decoder::JsonPlan;
+use super::twins::{fast, fast_in_two, strict};
 use crate::format::differential::values::{Kind, Spelling, TYPES};
 use crate::format::differential::{Noise, Run, check_batches};
-use crate::format::{LineCutter, RecordCutter, RecordDecoder, RecordFault};
 use crate::schema::{BytesFormat, parse_schema};
 
 /// Records of a batch, at most.
@@ -70,14 +69,6 @@ struct Written {
     canonical: String,
 }
 
-/// What a decoder makes of a chunk.
-#[derive(Debug, PartialEq)]
-struct Decoded {
-    rows: RecordBatch,
-    starts: Vec<u64>,
-    faults: Vec<RecordFault>,
-}
-
 fn shape_of(sql: &'static str, field: &Field) -> Shape {
     let below = |field: &Field| -> Shape {
         // How many digits a time has stands beside its type.
@@ -116,6 +107,7 @@ impl Batch {
             shuffle(noise, &mut order);
         }
         let options = JsonOptions {
+            ignore_parse_errors: false,
             fail_on_missing_field: noise.once_in(4),
             case_insensitive_names: !is_plain && noise.once_in(3),
             coerce: !is_plain && noise.once_in(3),
@@ -438,56 +430,6 @@ fn any_value(noise: &mut Noise, depth: usize, ours: &mut String) {
     }
 }
 
-/// Which way of decoding is meant.
-#[derive(Clone, Copy)]
-enum Way {
-    Fast,
-    Strict,
-}
-
-/// Decodes all of a chunk, also what stands behind bad records.
-fn decode(plan: &JsonPlan, schema: &SchemaRef, way: Way, chunk: &[u8]) -> Decoded {
-    let decode = |chunk: &[u8], starts: &mut Vec<u64>| match way {
-        Way::Fast => {
-            let mut decoder = plan.decoder(4).unwrap();
-            decoder.decode(chunk, starts).map(|()| decoder.finish().unwrap())
-        }
-        Way::Strict => {
-            let (text, fault) = valid_records(chunk);
-            let (mut decoder, mut at) = (plan.strict_decoder().unwrap(), 0);
-            while at < text.len() {
-                let end = text[at..].find('\n').map_or(text.len(), |len| at + len);
-                if decoder.record(text, at, end)? {
-                    starts.push(at as u64);
-                }
-                at = end + 1;
-            }
-            fault.map_or_else(|| Ok(decoder.finish(Arc::clone(schema))), Err)
-        }
-    };
-    let (mut batches, mut starts, mut faults, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    while at < chunk.len() {
-        let mut chunk_starts = Vec::new();
-        match decode(&chunk[at..], &mut chunk_starts) {
-            Ok(batch) => {
-                batches.push(batch);
-                starts.extend(chunk_starts.iter().map(|start| start + at as u64));
-                at = chunk.len();
-            }
-            Err(mut fault) => {
-                let bad = at + fault.start;
-                chunk_starts.clear();
-                batches.push(decode(&chunk[at..bad], &mut chunk_starts).unwrap());
-                starts.extend(chunk_starts.iter().map(|start| start + at as u64));
-                fault.start = bad;
-                faults.push(fault);
-                at = memchr::memchr(b'\n', &chunk[bad..]).map_or(chunk.len(), |len| bad + len + 1);
-            }
-        }
-    }
-    Decoded { rows: concat_batches(schema, &batches).unwrap(), starts, faults }
-}
-
 /// What arrow-json makes of the good records.
 fn decode_by_arrow(batch: &Batch, written: &Written) -> RecordBatch {
     let field = |column: &Column| match &column.shape {
@@ -504,25 +446,14 @@ fn decode_by_arrow(batch: &Batch, written: &Written) -> RecordBatch {
 
 /// Cuts a chunk at each of its bytes as a file is cut whose bytes arrive in two pieces, and decodes both parts.
 fn check_every_cut(plan: &JsonPlan, schema: &SchemaRef, chunk: &[u8], place: &str) {
-    let whole = decode(plan, schema, Way::Strict, chunk);
+    let whole = strict(plan, schema, chunk, usize::MAX);
     for len in 0..=chunk.len() {
-        let cut = LineCutter.cut(&chunk[..len]);
-        let (first, rest) = chunk.split_at(cut);
-        let (first, mut rest) = (decode(plan, schema, Way::Fast, first), decode(plan, schema, Way::Fast, rest));
-        rest.starts.iter_mut().for_each(|start| *start += cut as u64);
-        for fault in &mut rest.faults {
-            fault.start += cut;
-        }
-        let joined = Decoded {
-            rows: concat_batches(schema, [&first.rows, &rest.rows]).unwrap(),
-            starts: [first.starts, rest.starts].concat(),
-            faults: [first.faults, rest.faults].concat(),
-        };
+        let pieces = fast_in_two(plan, schema, chunk, len);
         assert!(
-            joined == whole,
-            "{place}: cut at {cut} when byte {len} ends a piece of {:?}: {:?} instead of {:?}",
+            pieces == whole,
+            "{place}: when byte {len} ends a piece of {:?}: {:?} instead of {:?}",
             String::from_utf8_lossy(chunk),
-            (&joined.starts, &joined.faults),
+            (&pieces.starts, &pieces.faults),
             (&whole.starts, &whole.faults)
         );
     }
@@ -542,11 +473,11 @@ fn check_batch(run: &mut Run, mut noise: Noise) {
     let place = run.place();
     let (plan, schema) = (batch.plan(), batch.schema());
 
-    let ours = decode(&plan, &schema, Way::Fast, &written.bytes);
+    let ours = fast(&plan, &written.bytes, usize::MAX);
     let unexpected = ours.faults.iter().find(|fault| !written.bad_starts.contains(&fault.start));
     assert!(unexpected.is_none(), "{place}: a good record is refused: {unexpected:?}, {:?}", batch.options);
     assert!(ours.starts == written.starts, "{place}: a bad record is taken, or records start elsewhere");
-    assert!(decode(&plan, &schema, Way::Strict, &written.bytes) == ours, "{place}: the strict decoder differs");
+    assert!(strict(&plan, &schema, &written.bytes, usize::MAX) == ours, "{place}: the strict decoder differs");
     if !written.starts.is_empty() {
         check_batches(&ours.rows, &decode_by_arrow(&batch, &written), BytesFormat::Base64, false, &place);
     }
@@ -554,8 +485,8 @@ fn check_batch(run: &mut Run, mut noise: Noise) {
 
     // Where nobody knows what is right, both ways have to agree.
     let bytes = noise.mutated(&written.bytes, b"{}[]:,\"\\\n\r\t 0-.eEu\x1f\x7f\xc3");
-    let expected = decode(&plan, &schema, Way::Strict, &bytes);
-    let ours = decode(&plan, &schema, Way::Fast, &bytes);
+    let expected = strict(&plan, &schema, &bytes, usize::MAX);
+    let ours = fast(&plan, &bytes, usize::MAX);
     assert!(ours == expected, "{place}: the strict decoder differs on mutated records");
     check_every_cut(&plan, &schema, piece(&mut noise, &written, &bytes), &place);
     count(run, &batch, &written, num_records);
@@ -568,7 +499,7 @@ fn count(run: &mut Run, batch: &Batch, written: &Written, num_records: usize) {
     for column in &batch.columns {
         run.count(format!("values of {}", column.sql), num_records);
     }
-    let JsonOptions { fail_on_missing_field, case_insensitive_names, coerce, max_depth } = batch.options;
+    let JsonOptions { fail_on_missing_field, case_insensitive_names, coerce, max_depth, .. } = batch.options;
     run.count(format!("records with fail-on-missing-field {fail_on_missing_field}"), num_records);
     run.count(format!("records with case-insensitive-names {case_insensitive_names}"), num_records);
     run.count(format!("records with coerce {coerce}"), num_records);

@@ -69,8 +69,11 @@ fn push_row(
     for (column, &key) in columns.iter_mut().zip(keys) {
         column.push(text, slots[key]).map_err(|fault| RecordFault {
             hint: fault.hint.map(Into::into),
-            ..RecordFault::new(record.clone(), fault.reason, fault.message)
-                .in_column(format!("{}{}", column.name(), fault.path))
+            ..RecordFault::new(record.clone(), fault.reason, fault.message).in_column(format!(
+                "{}{}",
+                column.name(),
+                fault.path
+            ))
         })?;
     }
     Ok(())

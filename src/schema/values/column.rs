@@ -388,7 +388,8 @@ mod tests {
         for (sql, [a, b, c, _]) in TYPES {
             for kept in 0..=12 {
                 let mut column = builder(sql);
-                let values = [Some(a), None, Some(b), Some(a), None, Some(c), None, Some(a), Some(c), None, None, Some(a)];
+                let values =
+                    [Some(a), None, Some(b), Some(a), None, Some(c), None, Some(a), Some(c), None, None, Some(a)];
                 column.extend(values.into_iter()).unwrap();
                 column.truncate(kept);
                 assert_eq!(column.num_rows(), kept);

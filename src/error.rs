@@ -197,6 +197,13 @@ pub enum Error {
         reason: String,
     },
 
+    /// A file for dead letters that holds something else.
+    #[error("{path}: it holds something else than dead letters")]
+    NotDeadLetters {
+        /// The file.
+        path: String,
+    },
+
     /// Something too large for the memory that was allowed.
     #[error("{place}: needs {needed_bytes} bytes at once, more than the {allowed_bytes} bytes allowed")]
     Memory {
@@ -411,6 +418,7 @@ impl Error {
                 | Self::Incompatible { .. }
                 | Self::Locked { .. }
                 | Self::Target { .. }
+                | Self::NotDeadLetters { .. }
                 | Self::Unsupported(_)
         )
     }
@@ -428,6 +436,7 @@ impl Error {
                 Some("a job is named by its first source and its sink, as they are written, or by --job-id".into())
             }
             Self::Memory { .. } => Some("allow more with --memory".into()),
+            Self::NotDeadLetters { .. } => Some("give a file that isn't there yet, or one with dead letters".into()),
             Self::Target { .. } => Some("give an empty folder, or one that this job has written before".into()),
             Self::Locked { .. } => Some("wait for it, or stop it; a left-over lock file blocks nobody".into()),
             _ => None,

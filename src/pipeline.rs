@@ -20,9 +20,9 @@ use tokio::sync::watch;
 use crate::checkpoint::{Checkpoint, CheckpointStore};
 use crate::error::{Error, Result};
 use crate::hybrid::{HybridSource, ReadOptions};
-use crate::progress::Progress;
+use crate::progress::{Progress, RejectCounts};
 use crate::sink::{DeadLetters, Sink, arrow_bytes};
-use crate::source::{BadRecords, ChainBatch, Phase, RejectCounts};
+use crate::source::{BadRecords, ChainBatch, Phase};
 
 /// Arrow bytes after which `copy` commits: the size of a file that is good to read.
 const COPY_BYTES: u64 = 128 << 20;
@@ -376,9 +376,9 @@ impl<'a> Run<'a> {
             let name = self.hybrid.sources()[item.source].name();
             letters.write(name, self.hybrid.phase(item.source), rejects).await?;
         }
-        self.rejected.add(rejects);
+        rejects.iter().for_each(|reject| self.rejected.add(&reject.record));
         if let Some(progress) = &self.progress {
-            progress.reject(rejects);
+            progress.reject(rejects.iter().map(|reject| &reject.record));
         }
         Ok(())
     }

@@ -3,12 +3,16 @@
 //! The pipeline counts; a progress bar or a log line takes a [`Snapshot`] now and then. Neither waits
 //! for the other.
 
+mod rejects;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use rejects::{RejectCount, RejectCounts};
+
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
-use crate::source::{Reject, RejectCounts};
+use crate::error::BadRecord;
 
 /// Counters of a running job.
 #[derive(Debug)]
@@ -156,8 +160,9 @@ impl Progress {
     }
 
     /// Counts bad records that were left out.
-    pub(crate) fn reject(&self, rejects: &[Reject]) {
-        locked(&self.rejected).add(rejects);
+    pub(crate) fn reject<'a>(&self, records: impl Iterator<Item = &'a BadRecord>) {
+        let mut rejected = locked(&self.rejected);
+        records.for_each(|record| rejected.add(record));
     }
 
     /// The bad records that this run has left out.

@@ -6,8 +6,9 @@ use segue::error::Error;
 use segue::hybrid::MaxErrors;
 use segue::options::{Connector, SourceOptions};
 use segue::pipeline::CopyOptions;
+use segue::progress::RejectCounts;
 use segue::sink::DeadLetters;
-use segue::source::{BadRecords, RejectCounts};
+use segue::source::BadRecords;
 
 use super::args::RunArgs;
 use super::console::{Console, counted};

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::source::SourceBatch;
+use crate::source::{Reject, SourceBatch};
 
 /// A share says little about the first few records.
 const LEAST_RECORDS: u64 = 1000;
@@ -74,38 +74,70 @@ impl Tolerance {
     /// Counts an item. If there are too many bad records, gives what comes before the one that is too many, and the error.
     pub(super) fn take(&mut self, item: SourceBatch) -> (SourceBatch, Option<Error>) {
         let Some(max) = self.max else { return (item, None) };
+        let rows_before: Vec<usize> = item.rejects().iter().map(|reject| item.rows_before(reject)).collect();
+        let first_judged = self.first_judged(max, &rows_before, item.num_rows());
         for (index, reject) in item.rejects().iter().enumerate() {
-            let rejected = self.rejected + index as u64 + 1;
-            let records = self.rows + item.rows_before(reject) as u64 + rejected;
-            let is_judged = matches!(max, MaxErrors::Count(_)) || records >= LEAST_RECORDS;
-            if is_judged && max.is_passed(rejected, records) {
-                let error = self.error(max, rejected, records, Some(Error::BadRecord(Box::new(reject.record.clone()))));
+            if let Some(Judged { row, num_rejects }) = first_judged
+                && num_rejects == index
+                && let Some(error) = self.judge(max, row + 1, num_rejects, None)
+            {
+                return (item.split_at(row + 1).0, Some(error));
+            }
+            if let Some(error) = self.judge(max, rows_before[index], index + 1, Some(reject)) {
                 return (item.before_reject(reject), Some(error));
             }
         }
-        let before = self.rows + self.rejected;
-        self.rows += item.num_rows() as u64;
-        self.rejected += item.rejects().len() as u64;
-        let records = self.rows + self.rejected;
-        // The first time that a share is judged can be at a good record.
-        if before < LEAST_RECORDS && records >= LEAST_RECORDS && max.is_passed(self.rejected, records) {
-            let error = self.error(max, self.rejected, records, None);
-            return (item, Some(error));
+        if let Some(Judged { row, num_rejects }) = first_judged
+            && num_rejects == rows_before.len()
+            && let Some(error) = self.judge(max, row + 1, num_rejects, None)
+        {
+            return (item.split_at(row + 1).0, Some(error));
         }
+        self.rows += item.num_rows() as u64;
+        self.rejected += rows_before.len() as u64;
         (item, None)
+    }
+
+    /// The good record at which a share is judged for the first time, if it is in an item with so many rows before each
+    /// bad record.
+    fn first_judged(&self, max: MaxErrors, rows_before: &[usize], num_rows: usize) -> Option<Judged> {
+        let missing = LEAST_RECORDS.checked_sub(self.rows + self.rejected)?;
+        if matches!(max, MaxErrors::Count(_)) || missing == 0 || missing > (num_rows + rows_before.len()) as u64 {
+            return None;
+        }
+        (0..num_rows).find_map(|row| {
+            let num_rejects = rows_before.partition_point(|before| *before <= row);
+            ((row + 1 + num_rejects) as u64 == missing).then_some(Judged { row, num_rejects })
+        })
+    }
+
+    /// The error if behind so many rows and bad records of an item there are too many of these.
+    fn judge(&self, max: MaxErrors, num_rows: usize, num_rejects: usize, record: Option<&Reject>) -> Option<Error> {
+        let rejected = self.rejected + num_rejects as u64;
+        let records = self.rows + num_rows as u64 + rejected;
+        let is_judged = matches!(max, MaxErrors::Count(_)) || records >= LEAST_RECORDS;
+        let record = record.map(|reject| Error::BadRecord(Box::new(reject.record.clone())));
+        (is_judged && max.is_passed(rejected, records)).then(|| error(max, rejected, records, record))
     }
 
     /// Judges the share at the end of the job.
     pub(super) fn end(&self) -> Option<Error> {
         let (max, records) = (self.max?, self.rows + self.rejected);
-        max.is_passed(self.rejected, records).then(|| self.error(max, self.rejected, records, None))
+        max.is_passed(self.rejected, records).then(|| error(max, self.rejected, records, None))
     }
+}
 
-    fn error(&self, max: MaxErrors, rejected: u64, records: u64, record: Option<Error>) -> Error {
-        let allowed = match max {
-            MaxErrors::Count(count) => count.to_string(),
-            MaxErrors::Percent(percent) => format!("{percent} % of {records}"),
-        };
-        Error::TooManyBadRecords { rejected, allowed, record: record.map(Box::new) }
-    }
+/// A good record, and how many bad ones stand before it in its item.
+#[derive(Debug, Clone, Copy)]
+struct Judged {
+    row: usize,
+    num_rejects: usize,
+}
+
+fn error(max: MaxErrors, rejected: u64, records: u64, record: Option<Error>) -> Error {
+    let allowed = match max {
+        MaxErrors::Count(count) => count.to_string(),
+        MaxErrors::Percent(percent) => format!("{percent} % of {records}"),
+    };
+    Error::TooManyBadRecords { rejected, allowed, record: record.map(Box::new) }
 }

@@ -129,7 +129,7 @@ impl DeadLetters {
     /// Opens the file, or connects. Called once, before anything else.
     ///
     /// # Errors
-    /// [`Error::Io`] or [`Error::Kafka`]; [`Error::Target`] for a file that holds something else.
+    /// [`Error::Io`] or [`Error::Kafka`]; [`Error::NotDeadLetters`] for a file that holds something else.
     pub async fn open(&mut self) -> Result<()> {
         self.thread.call(Call::Recover).await
     }

@@ -43,7 +43,7 @@ pub(crate) use decoded::{Decoded, Rest, items};
 pub use fitter::Fitter;
 pub use memory::{MemorySource, MemorySourceBuilder};
 pub(crate) use reject::MAX_REJECT_BYTES;
-pub use reject::{BadRecords, Reject, RejectCount, RejectCounts};
+pub use reject::{BadRecords, Reject};
 #[cfg(feature = "parquet")]
 pub(crate) use rows::Fitted;
 pub(crate) use rows::fit_rows;

@@ -1,11 +1,9 @@
 //! Bad records, and what becomes of them.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 
 use crate::checkpoint::SplitId;
-use crate::error::{BadRecord, Reason};
+use crate::error::BadRecord;
 
 /// What becomes of bad records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -42,39 +40,5 @@ impl Reject {
         let BadRecord { message, hint, column, split, .. } = &self.record;
         let texts = message.len() + split.len() + [hint, column].into_iter().flatten().map(String::len).sum::<usize>();
         size_of::<Self>() + texts + self.raw.as_ref().map_or(0, Bytes::len)
-    }
-}
-
-/// Bad records that were left out, counted by reason.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RejectCounts(BTreeMap<Reason, RejectCount>);
-
-/// Bad records of one reason.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct RejectCount {
-    /// How many.
-    pub count: u64,
-    /// The first of them.
-    pub first: BadRecord,
-}
-
-impl RejectCounts {
-    /// Adds the bad records of an item.
-    pub fn add(&mut self, rejects: &[Reject]) {
-        for Reject { record, .. } in rejects {
-            let of_reason = self.0.entry(record.reason);
-            of_reason.or_insert_with(|| RejectCount { count: 0, first: record.clone() }).count += 1;
-        }
-    }
-
-    /// Each reason that came up.
-    pub fn iter(&self) -> impl Iterator<Item = (Reason, &RejectCount)> {
-        self.0.iter().map(|(reason, count)| (*reason, count))
-    }
-
-    /// All together.
-    pub fn total(&self) -> u64 {
-        self.0.values().map(|count| count.count).sum()
     }
 }

@@ -243,18 +243,6 @@ fn what_can_not_be_read_is_refused_with_the_reason() {
          hint: write it into a file first\n",
     );
     fails(&dir, &["read", "a.csv", "--bounded"], 2, "error: --bounded is for Kafka sources, and there is none here\n");
-    fails(
-        &dir,
-        &["read", "a.csv", "--on-error", "skip", "--max-errors", "5%"],
-        2,
-        "error: --on-error skip is not in this version\nerror: --max-errors is not in this version\n",
-    );
-    fails(
-        &dir,
-        &["read", "a.csv", "--on-error", "ignore"],
-        2,
-        "error: --on-error ignore: it is none of fail, skip, and a path (with / or .)\n",
-    );
     for (args, what) in [
         (["sql", "-c", "SELECT 1"], "sql"),
         (["rewind", "a", "b=1"], "rewind"),

@@ -645,3 +645,45 @@ fn a_follower_ends_when_nobody_reads_its_rows_any_more() {
     };
     assert_eq!(status.code(), Some(0));
 }
+
+/// Files and messages, and their dead letters of one kind: into a file, and into a topic.
+#[test]
+fn bad_messages_are_left_out_and_dead_letters_of_both_phases_are_alike() {
+    let cluster = MockCluster::new(1).unwrap();
+    let bids = Topic::mock(&cluster, "bids", 1);
+    let dead = Topic::mock(&cluster, "dead", 1);
+    let messages = ["3,3.5", "x,4", "", "5,5\n6,6", "7", "8,8.5"];
+    bids.produce_values(messages.map(|value| (0, value.to_owned())));
+    let dir = dir(&[("bids/1.csv", "id,price\n1,1.5\n2,y\n")]);
+    let address = bids.address();
+    let read = |more: &[&str]| {
+        let args = ["read", "bids", &address, "--bounded", "--schema", "id INT, price DOUBLE", "--metadata", "_offset"];
+        segue(&dir, &[&args[..], more].concat())
+    };
+    let into_file = read(&["--on-error", "dead.ndjson"]);
+    assert_eq!((into_file.status, into_file.stdout.as_str()), (0, "id,price,_offset\n1,1.5,\n3,3.5,0\n8,8.5,5\n"));
+    assert!(
+        into_file.stderr.contains("5 bad records were left out; dead letters are in dead.ndjson\n"),
+        "{}",
+        into_file.stderr
+    );
+    let letters = std::fs::read_to_string(dir.path().join("dead.ndjson")).unwrap().replace(bids.name(), "bids");
+    assert_eq!(
+        letters.lines().collect::<Vec<_>>(),
+        [
+            r#"{"source":"0","phase":"bounded","split":"1.csv","position":15,"column":"price","reason":"type","message":"'y' is not a DOUBLE","raw":"2,y"}"#,
+            r#"{"source":"1","phase":"unbounded","split":"bids/0","position":1,"column":"id","reason":"type","message":"'x' is not an INT","raw":"x,4"}"#,
+            r#"{"source":"1","phase":"unbounded","split":"bids/0","position":2,"column":null,"reason":"message","message":"an empty message is no record","raw":""}"#,
+            r#"{"source":"1","phase":"unbounded","split":"bids/0","position":3,"column":null,"reason":"message","message":"the message holds several lines: one message is one record","raw":"5,5\n6,6"}"#,
+            r#"{"source":"1","phase":"unbounded","split":"bids/0","position":4,"column":null,"reason":"fields","message":"1 field where 2 are expected","raw":"7"}"#,
+        ]
+    );
+    let into_topic = read(&["--on-error", &dead.address()]);
+    assert_eq!((into_topic.status, &into_topic.stdout), (0, &into_file.stdout), "{}", into_topic.stderr);
+    let sent = dead.read_back().into_values().flatten().map(|seen| seen.value.unwrap().replace(bids.name(), "bids"));
+    assert_eq!(sent.collect::<Vec<_>>(), letters.lines().collect::<Vec<_>>());
+
+    let back = read(&["--on-error", &address, "--quiet"]);
+    assert_eq!((back.status, back.stdout.as_str()), (2, ""));
+    assert!(back.stderr.contains("it is read as well, and dead letters would come back as input"), "{}", back.stderr);
+}

@@ -2,6 +2,8 @@
 #![cfg(feature = "testing")]
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests say what went wrong by panicking")]
 
+#[cfg(feature = "cli")]
+mod bad_records;
 #[cfg(all(feature = "kafka", feature = "cli"))]
 mod broker;
 #[cfg(feature = "cli")]

@@ -1,5 +1,6 @@
 //! What may happen to the program: killed at any instant, a full disk, files it may not read.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -30,6 +31,53 @@ async fn ids_of(path: &Path) -> Vec<i64> {
     let mut ids = read_all(&HybridSource::builder().source(source).build().unwrap()).await.ids();
     ids.sort_unstable();
     ids
+}
+
+/// Whatever the instants, what is moved past stands in the dead letters, whole.
+#[tokio::test]
+async fn dead_letters_are_safe_before_positions_move_past_them() {
+    const RECORDS: i64 = 150_000;
+    let content: String =
+        (0..RECORDS).map(|id| if id % 3 == 0 { format!("bad {id},n\n") } else { format!("{id},n{id}\n") }).collect();
+    let folder = folder(&[("in/1.csv", content.as_bytes())]);
+    let args = [
+        "copy",
+        "in",
+        "--schema",
+        "id BIGINT, name STRING",
+        "--to",
+        "csv:out",
+        "--checkpoint",
+        "job",
+        "--quiet",
+        "--checkpoint-interval",
+        "batch",
+        "--batch-rows",
+        "500",
+        "--on-error",
+        "dead.ndjson",
+    ];
+    let mut num_killed = 0;
+    for kill in 0..12u64 {
+        let mut child = Command::new(SEGUE).current_dir(folder.path()).args(args).spawn().unwrap();
+        tokio::time::sleep(Duration::from_millis(10 + 37 * kill % 230)).await;
+        num_killed += usize::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(num_killed > 0, "the jobs were too quick to be killed");
+    let last = Command::new(SEGUE).current_dir(folder.path()).args(args).output().unwrap();
+    assert!(last.status.success(), "{}", told(&last));
+    let text = fs::read_to_string(folder.path().join("dead.ndjson")).unwrap();
+    let raws: BTreeSet<String> = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["raw"].as_str().unwrap().to_owned())
+        .collect();
+    let expected: BTreeSet<String> = (0..RECORDS).filter(|id| id % 3 == 0).map(|id| format!("bad {id},n")).collect();
+    assert!(raws == expected, "{} of {} bad records are there", raws.len(), expected.len());
+    let mut ids = ids_of(&folder.path().join("out")).await;
+    ids.dedup();
+    assert_eq!(ids, (0..RECORDS).filter(|id| id % 3 != 0).collect::<Vec<_>>());
 }
 
 /// Whatever the instants, a job that is started again ends with every row, and a visible file is whole.

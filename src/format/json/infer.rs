@@ -304,11 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_a_fault_and_what_is_behind_the_sample_is_not_looked_at() {
-        assert_eq!(inferred("{\"a\":1}\n{\"a\":}").unwrap_err().start, 8);
+    fn bad_records_say_nothing_unless_there_is_no_good_one() {
+        check("{\"a\":1}\n{\"b\":}\n[2]\n{\"c\":2}", "a BIGINT, c BIGINT");
+        assert_eq!(inferred("{\"a\":}\n[2]").unwrap_err().start, 0);
         assert!(inferred("[1]").unwrap_err().message.contains("an array where an object is expected"));
         assert!(infer_schema(b"{\"a\":1}\nx\xff", 1, 64).is_ok());
-        assert!(infer_schema(b"{\"a\":1}\n\"\xff\"", 2, 64).unwrap_err().message.contains("invalid UTF-8"));
+        let fault = infer_schema(b"\n{\"\xff\":1}\n", 2, 64).unwrap_err();
+        assert_eq!((fault.start, fault.message.contains("invalid UTF-8")), (1, true));
+        assert!(infer_schema(b"\"\xff\"\n{\"a\":1}\n", 2, 64).is_ok());
         assert_eq!(inferred("").unwrap(), "");
     }
 }

@@ -46,20 +46,14 @@ impl LetterFile {
 impl Output for LetterFile {
     fn recover(&mut self) -> Result<()> {
         let failed = |e| Error::io(self.path.display(), "cannot open", e);
+        let refused = || Error::NotDeadLetters { path: self.path.display().to_string() };
+        if self.path.is_dir() {
+            return Err(refused());
+        }
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).open(&self.path).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(Error::Target {
-                target: self.path.display().to_string(),
-                reason: "dead letters go into a file".into(),
-            });
-        }
         // A run that was killed can have left a piece of a letter, which comes again.
-        let whole = whole_letters(&mut file).map_err(failed)?;
-        let Some(whole) = whole else {
-            let reason = "it holds something else than dead letters".into();
-            return Err(Error::Target { target: self.path.display().to_string(), reason });
-        };
+        let whole = whole_letters(&mut file).map_err(failed)?.ok_or_else(refused)?;
         file.set_len(whole).map_err(failed)?;
         self.file = Some(file);
         Ok(())

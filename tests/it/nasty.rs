@@ -5,6 +5,10 @@
 pub(crate) struct Text {
     pub(crate) bytes: Vec<u8>,
     pub(crate) starts: Vec<i64>,
+    /// Whether lines that begin with `#` are comments.
+    pub(crate) has_comments: bool,
+    /// How many records are no good.
+    pub(crate) num_bad: usize,
 }
 
 impl Text {
@@ -15,13 +19,38 @@ impl Text {
     fn begin_record(&mut self) {
         self.starts.push(self.bytes.len() as i64);
     }
+
+    /// The same records with others between, each a line that is no good.
+    pub(crate) fn with_bad(&self, lines: &[&[u8]]) -> Self {
+        let mut mixed = Self { has_comments: self.has_comments, ..Self::default() };
+        let end = self.bytes.len() as i64;
+        let ends = self.starts.iter().copied().skip(1).chain([end]);
+        mixed.bytes.extend_from_slice(&self.bytes[..self.starts[0] as usize]);
+        for (index, (start, end)) in self.starts.iter().zip(ends).enumerate() {
+            if index % 3 != 1 {
+                mixed.bytes.extend_from_slice(lines[index % lines.len()]);
+                mixed.num_bad += 1;
+            }
+            mixed.begin_record();
+            mixed.bytes.extend_from_slice(&self.bytes[*start as usize..end as usize]);
+        }
+        mixed
+    }
 }
+
+/// Lines that are no good among those of [`csv`].
+pub(crate) const BAD_CSV: [&[u8]; 5] =
+    [b"\"a\"b,,1,2,,\n", b"1,2\r\n", b"a,,not a number,,,\n", b"\xff,,1,2,,\n", b"a,b,1,2,,\"\",7\n"];
+
+/// Lines that are no good among those of [`ndjson`].
+pub(crate) const BAD_NDJSON: [&[u8]; 5] =
+    [b"{\"id\":}\n", b"[1]\r\n", b"{\"id\":\"x\"}\n", b"{\"id\":1,\"name\":\"\xff\"}\n", b"{\"id\":1\n"];
 
 /// CSV with all that a record may hold: quotes, line ends of both kinds inside and behind, blank lines, a BOM, a header,
 /// a column that nobody reads, values that are long, no line end at the end. With `comments`, lines that begin
 /// with `#` between the records.
 pub(crate) fn csv(num_records: usize, comments: bool) -> Text {
-    let mut file = Text::default();
+    let mut file = Text { has_comments: comments, ..Text::default() };
     file.push("\u{feff}\n\"name\",unread,id,price,\"at\",note\r\n");
     for i in 0..num_records {
         match i % 11 {
@@ -81,7 +110,7 @@ pub(crate) fn ndjson(num_records: usize) -> Text {
             2 => r#""\u00e9\ud83d\ude00\u0000""#.to_owned(),
             3 => "\"é中😀\"".to_owned(),
             4 => "null".to_owned(),
-            5 => format!("\"{}\"", "long {}[],:\\\\\\\"中".repeat(i % 200 * 3)),
+            5 => format!("\"{}\"", "long {}[],:\\\\\\\"中".repeat(i % 200 * 7)),
             6 => "\"\"".to_owned(),
             _ => "\"{\\\"id\\\":1}\\n\"".to_owned(),
         };

@@ -13,10 +13,10 @@ use segue::format::CsvOptions;
 use segue::hybrid::{HybridSource, ReadOptions};
 use segue::schema::Provenance;
 use segue::sink::{Sink, StreamFormat, WriterSink};
-use segue::source::ChainBatch;
+use segue::source::{BadRecords, ChainBatch, Reject};
 
 use crate::common::{gzip, schema_of};
-use crate::nasty;
+use crate::nasty::{self, Text};
 
 const NUM_RECORDS: usize = 200;
 
@@ -24,8 +24,8 @@ const NUM_RECORDS: usize = 200;
 const SMALLEST_CHUNK_BYTES: usize = 64 << 10;
 
 /// A chain of one file, as a first start or a restart describes it.
-async fn chain(path: &Path, schema: &str, comments: bool, stored: Option<&Checkpoint>) -> HybridSource {
-    let options = CsvOptions { comment: comments.then_some(b'#'), ..CsvOptions::default() };
+async fn chain(path: &Path, text: &Text, schema: &str, stored: Option<&Checkpoint>) -> HybridSource {
+    let options = CsvOptions { comment: text.has_comments.then_some(b'#'), ..CsvOptions::default() };
     let source = FileSource::builder(path.display().to_string()).schema(schema_of(schema)).csv(options);
     let source = match stored {
         Some(checkpoint) => source.stored(checkpoint.sources[0].clone()),
@@ -36,13 +36,14 @@ async fn chain(path: &Path, schema: &str, comments: bool, stored: Option<&Checkp
 }
 
 /// So little memory that a file is cut into several chunks, and so small batches that chunks are.
-fn options(limit: Option<u64>) -> ReadOptions {
-    ReadOptions { batch_rows: 7, memory_bytes: 1 << 20, num_threads: 2, limit, ..ReadOptions::default() }
+fn options(text: &Text, limit: Option<u64>) -> ReadOptions {
+    let bad_records = if text.num_bad > 0 { BadRecords::Keep } else { BadRecords::Fail };
+    ReadOptions { batch_rows: 7, memory_bytes: 1 << 20, num_threads: 2, limit, bad_records, ..ReadOptions::default() }
 }
 
-async fn read(chain: &HybridSource, stored: Option<Checkpoint>, limit: Option<u64>) -> (Vec<ChainBatch>, Checkpoint) {
+async fn read(chain: &HybridSource, stored: Option<Checkpoint>, options: ReadOptions) -> (Vec<ChainBatch>, Checkpoint) {
     let from = chain.resolve(stored).await.unwrap();
-    let mut stream = chain.open(from, options(limit)).unwrap();
+    let mut stream = chain.open(from, options).unwrap();
     let mut items = Vec::new();
     while let Some(item) = stream.next().await {
         items.push(item.unwrap());
@@ -89,29 +90,35 @@ fn positions(items: &[ChainBatch]) -> Vec<i64> {
     items.iter().flat_map(of_item).collect()
 }
 
+fn rejects(items: &[ChainBatch]) -> Vec<Reject> {
+    items.iter().flat_map(|item| item.item.rejects()).cloned().collect()
+}
+
 /// Stops after every `step`th record, goes on from the checkpoint as a restart would, and demands the bytes of the
 /// uncut reading.
-async fn check_cuts(name: &str, text: &nasty::Text, schema: &str, comments: bool, step: usize) {
+async fn check_cuts(name: &str, text: &Text, schema: &str, step: usize) {
     assert!(text.bytes.len() > 3 * SMALLEST_CHUNK_BYTES, "{name}: {} bytes hold no edge of a chunk", text.bytes.len());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     let content = if name.ends_with(".gz") { gzip(&text.bytes) } else { text.bytes.clone() };
     fs::write(&path, content).unwrap();
-    let first_start = chain(&path, schema, comments, None).await;
-    let (whole, _) = read(&first_start, None, None).await;
+    let first_start = chain(&path, text, schema, None).await;
+    let (whole, _) = read(&first_start, None, options(text, None)).await;
     assert_eq!(positions(&whole), text.starts, "{name}: rows stand where their records start");
+    assert_eq!(rejects(&whole).len(), text.num_bad, "{name}: bad records");
     let whole_printed = printed(&first_start, &whole).await;
     for cut in (0..=text.starts.len()).step_by(step) {
-        let (mut items, checkpoint) = read(&first_start, None, Some(cut as u64)).await;
+        let (mut items, checkpoint) = read(&first_start, None, options(text, Some(cut as u64))).await;
         assert_eq!(positions(&items), text.starts[..cut], "{name}: the first {cut} records");
         // What a restart has is the text of the checkpoint.
         let stored = folder.path().join("checkpoint");
         FileCheckpointStore::write(&stored, &checkpoint).unwrap();
         let checkpoint = FileCheckpointStore::read(&stored).unwrap().unwrap();
-        let restart = chain(&path, schema, comments, Some(&checkpoint)).await;
-        let (rest, _) = read(&restart, Some(checkpoint), None).await;
+        let restart = chain(&path, text, schema, Some(&checkpoint)).await;
+        let (rest, _) = read(&restart, Some(checkpoint), options(text, None)).await;
         assert_eq!(positions(&rest), text.starts[cut..], "{name}: what follows the first {cut} records");
         items.extend(rest);
+        assert_eq!(rejects(&items), rejects(&whole), "{name}: bad records when cut after record {cut}");
         // Not `assert_eq`: nobody reads two files of that size.
         assert!(printed(&restart, &items).await == whole_printed, "{name}: other bytes when cut after record {cut}");
     }
@@ -119,21 +126,29 @@ async fn check_cuts(name: &str, text: &nasty::Text, schema: &str, comments: bool
 
 #[tokio::test]
 async fn csv_stopped_after_any_record_goes_on_with_the_next() {
-    check_cuts("a.csv", &nasty::csv(NUM_RECORDS, false), nasty::CSV_SCHEMA, false, 1).await;
+    check_cuts("a.csv", &nasty::csv(NUM_RECORDS, false), nasty::CSV_SCHEMA, 1).await;
 }
 
 #[tokio::test]
 async fn csv_with_comments_stopped_after_any_record_goes_on_with_the_next() {
-    check_cuts("a.csv", &nasty::csv(NUM_RECORDS, true), nasty::CSV_SCHEMA, true, 1).await;
+    check_cuts("a.csv", &nasty::csv(NUM_RECORDS, true), nasty::CSV_SCHEMA, 1).await;
 }
 
 #[tokio::test]
 async fn ndjson_stopped_after_any_record_goes_on_with_the_next() {
-    check_cuts("a.ndjson", &nasty::ndjson(NUM_RECORDS), nasty::JSON_SCHEMA, false, 1).await;
+    check_cuts("a.ndjson", &nasty::ndjson(NUM_RECORDS), nasty::JSON_SCHEMA, 1).await;
+}
+
+#[tokio::test]
+async fn text_among_bad_records_stopped_after_a_record_goes_on_with_the_next() {
+    let csv = nasty::csv(NUM_RECORDS, true).with_bad(&nasty::BAD_CSV);
+    check_cuts("a.csv", &csv, nasty::CSV_SCHEMA, 3).await;
+    let ndjson = nasty::ndjson(NUM_RECORDS).with_bad(&nasty::BAD_NDJSON);
+    check_cuts("a.ndjson", &ndjson, nasty::JSON_SCHEMA, 3).await;
 }
 
 #[tokio::test]
 async fn compressed_text_stopped_after_a_record_goes_on_with_the_next() {
-    check_cuts("a.csv.gz", &nasty::csv(NUM_RECORDS, false), nasty::CSV_SCHEMA, false, 7).await;
-    check_cuts("a.ndjson.gz", &nasty::ndjson(NUM_RECORDS), nasty::JSON_SCHEMA, false, 7).await;
+    check_cuts("a.csv.gz", &nasty::csv(NUM_RECORDS, false), nasty::CSV_SCHEMA, 7).await;
+    check_cuts("a.ndjson.gz", &nasty::ndjson(NUM_RECORDS), nasty::JSON_SCHEMA, 7).await;
 }

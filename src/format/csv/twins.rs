@@ -5,10 +5,11 @@
 #![expect(clippy::unwrap_used, reason = "it says what went wrong by panicking")]
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
+use arrow::datatypes::Schema;
 
 use super::columnar::Indexing;
 use super::decoder::CsvDecoder;
@@ -19,7 +20,7 @@ use super::{CsvCutter, CsvOptions, OnFieldCount};
 use crate::format::{OnBadMessage, RecordCutter, RecordDecoder, RecordFault, decode_each_message};
 use crate::schema::parse_schema;
 
-/// Schemas, which field each of their columns is, and how many fields there are.
+/// Columns, which field each of them is, and how many fields there are.
 const SHAPES: [(&str, &[usize], usize); 8] = [
     ("i INT, s STRING", &[0, 1], 2),
     ("s STRING", &[0], 1),
@@ -161,10 +162,12 @@ fn options_of(dialect: u8, counts: u8, limit: u8) -> CsvOptions {
 }
 
 fn plan_of(shape: usize, options: &CsvOptions) -> CsvPlan {
-    let (schema, indexes, num_fields) = SHAPES[shape];
-    let schema = parse_schema(schema).unwrap();
+    // Once for all inputs, of which there are many.
+    static SCHEMAS: LazyLock<[Schema; SHAPES.len()]> =
+        LazyLock::new(|| SHAPES.map(|(columns, ..)| parse_schema(columns).unwrap()));
+    let (_, indexes, num_fields) = SHAPES[shape];
     let column = |(index, field): (&usize, &_)| CsvColumn { index: *index, field: Arc::clone(field) };
-    CsvPlan::new(options, indexes.iter().zip(schema.fields()).map(column).collect(), num_fields)
+    CsvPlan::new(options, indexes.iter().zip(SCHEMAS[shape].fields()).map(column).collect(), num_fields)
 }
 
 /// Cuts by the reference alone.

@@ -5,11 +5,11 @@
 #![expect(clippy::unwrap_used, reason = "it says what went wrong by panicking")]
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 
 use super::JsonOptions;
 use super::decoder::JsonPlan;
@@ -18,8 +18,11 @@ use crate::format::raw::invalid_utf8;
 use crate::format::{LineCutter, RecordCutter, RecordDecoder, RecordFault, without_line_end};
 use crate::schema::parse_schema;
 
-const SCHEMA: &str = "i BIGINT, d DOUBLE, s STRING, t TIMESTAMP(3), b BOOLEAN, n DECIMAL(9,2), l ARRAY<INT>, \
+static FIELDS: LazyLock<Vec<FieldRef>> = LazyLock::new(|| {
+    let schema = "i BIGINT, d DOUBLE, s STRING, t TIMESTAMP(3), b BOOLEAN, n DECIMAL(9,2), l ARRAY<INT>, \
                       r ROW<a INT, b STRING>, m MAP<STRING, INT>, x BYTES, k INT NOT NULL";
+    parse_schema(schema).unwrap().fields().to_vec()
+});
 
 /// Lines and messages come out as the strict decoder has them.
 pub(crate) fn check_records(input: &[u8]) {
@@ -33,7 +36,7 @@ pub(crate) fn check_records(input: &[u8]) {
         max_depth: [64, 1, 2, 3][usize::from(choice >> 4 & 3)],
     };
     // Without the column that may not be null most records are good.
-    let mut fields = parse_schema(SCHEMA).unwrap().fields().to_vec();
+    let mut fields = FIELDS.clone();
     if on(6) {
         fields.pop();
     }

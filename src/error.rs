@@ -285,7 +285,7 @@ pub struct BadRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PositionUnit {
-    /// Bytes from the start of the (decompressed) file.
+    /// Bytes from the start of the file's text: decompressed, and as UTF-8.
     Byte,
     /// Rows from the start of the file.
     Row,

@@ -256,13 +256,13 @@ fn total(state: &SourceState) -> (Option<u64>, ProgressUnit) {
 }
 
 /// How many stored bytes of a file that was begun are read. A position says so only where it counts the
-/// bytes of a file that isn't compressed; other files count when they are done.
+/// bytes of a file that isn't compressed, and of UTF-8; other files count when they are done.
 fn bytes_of(split: &SplitState, state: &SourceState) -> u64 {
     let name = split.id.as_str();
-    let compressed =
-        state.options.contains_key("compression") || [".gz", ".zst"].iter().any(|suffix| name.ends_with(suffix));
+    let coded = ["compression", "csv.charset"].iter().any(|key| state.options.contains_key(*key))
+        || [".gz", ".zst"].iter().any(|suffix| name.ends_with(suffix));
     let by_bytes = matches!(state.options.get("format").map(String::as_str), Some("csv" | "json" | "raw"));
-    if by_bytes && !compressed { split.position.min(split.identity.size.unwrap_or(0)) } else { 0 }
+    if by_bytes && !coded { split.position.min(split.identity.size.unwrap_or(0)) } else { 0 }
 }
 
 fn eta(elapsed: Duration, read: u64, left: u64) -> Option<Duration> {

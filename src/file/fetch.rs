@@ -9,8 +9,10 @@ use flate2::read::MultiGzDecoder;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::runtime::Handle;
 
+#[cfg(feature = "csv")]
+use super::charset::CharsetRead;
 use super::discover::Location;
-use super::plan::Compression;
+use super::plan::{Coding, Compression};
 use crate::checkpoint::{Identity, SplitId};
 use crate::error::{Error, Result};
 
@@ -128,11 +130,22 @@ impl Read for SequentialRead {
 /// The largest window of zstd files, as a power of two: 8 MiB, as much as every level makes by itself.
 const MAX_WINDOW_LOG: u32 = 23;
 
-/// Undoes a file's compression.
-pub(crate) fn decompressed<'a>(
-    compression: Compression,
+/// Reads the text of a file, whose stored bytes are read from their beginning: decompresses, and decodes its charset.
+pub(crate) fn text_of<'a>(
+    coding: Coding,
+    url: &Arc<str>,
     stored: impl Read + Send + 'a,
 ) -> io::Result<Box<dyn Read + Send + 'a>> {
+    let decompressed = decompressed(coding.compression, stored)?;
+    #[cfg(feature = "csv")]
+    if let Some(charset) = coding.charset {
+        return Ok(Box::new(CharsetRead::new(Arc::clone(url), charset, decompressed)));
+    }
+    let _ = url;
+    Ok(decompressed)
+}
+
+fn decompressed<'a>(compression: Compression, stored: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
     Ok(match compression {
         Compression::None => Box::new(stored),
         Compression::Gzip => Box::new(MultiGzDecoder::new(stored)),
@@ -162,25 +175,33 @@ pub(crate) fn read_error(url: &str, compression: Compression, error: io::Error) 
 
 /// Reads into `buffer` until it is full or the data ends; returns how much came.
 pub(crate) fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    match fill_up_to_fault(reader, buffer) {
+        (filled, None) => Ok(filled),
+        (_, Some(fault)) => Err(fault),
+    }
+}
+
+/// Reads into `buffer` until it is full or the data ends; returns how much came, and what ended it too early.
+pub(crate) fn fill_up_to_fault(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut filled = 0;
     while filled < buffer.len() {
         match reader.read(&mut buffer[filled..]) {
             Ok(0) => break,
             Ok(len) => filled += len,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+            Err(e) => return (filled, Some(e)),
         }
     }
-    Ok(filled)
+    (filled, None)
 }
 
-/// The line, from 1, in which the byte at `position` of the decompressed file lies.
-pub(crate) async fn line_of(file: ListedFile, compression: Compression, position: u64) -> Result<u64> {
+/// The line, from 1, in which the byte at `position` of the file's text lies.
+pub(crate) async fn line_of(file: ListedFile, coding: Coding, position: u64) -> Result<u64> {
     let runtime = Handle::current();
     let count = move || -> Result<u64> {
         let url = Arc::clone(&file.url);
-        let failed = |e| read_error(&url, compression, e);
-        let mut reader = decompressed(compression, SequentialRead::new(file, runtime)).map_err(failed)?;
+        let failed = |e| read_error(&url, coding.compression, e);
+        let mut reader = text_of(coding, &url, SequentialRead::new(file, runtime)).map_err(failed)?;
         let mut buffer = vec![0; 64 << 10];
         let (mut left, mut line) = (position, 1);
         while left > 0 {

@@ -7,6 +7,8 @@
 //!
 //! Parquet needs no cutting: its row groups, or parts of them, are fetched and decoded side by side.
 
+#[cfg(feature = "csv")]
+mod charset;
 mod discover;
 mod fetch;
 #[cfg(feature = "parquet")]
@@ -26,8 +28,9 @@ use serde_json::Value;
 use tracing::warn;
 
 use self::discover::{FileMeta, Location};
+use self::fetch::ListedFile;
 pub use self::plan::Compression;
-use self::plan::Plan;
+use self::plan::{Coding, Plan};
 use crate::checkpoint::{SourceState, SplitList, Splits};
 use crate::error::{Error, Result};
 #[cfg(feature = "csv")]
@@ -289,6 +292,11 @@ impl FileSource {
             }
             OnNewFiles::Error => Err(Error::Changed { path: self.location.text().to_owned(), difference: what }),
         }
+    }
+
+    /// How a file's text became what is stored.
+    fn coding_of(&self, file: &ListedFile) -> Coding {
+        Coding::of_file(self.compression, self.format, &self.options, file)
     }
 
     /// Warns once of columns that some file lacks.

@@ -6,11 +6,15 @@ use std::str::FromStr;
 use tracing::info;
 
 use super::FileSource;
+#[cfg(feature = "csv")]
+use super::charset::has_wide_mark;
 use super::discover::{FileMeta, Location};
 use super::fetch::ListedFile;
 use crate::checkpoint::{SourceState, SplitList, SplitState, Splits};
 use crate::error::{Error, Result};
-use crate::format::Format;
+#[cfg(feature = "csv")]
+use crate::format::Charset;
+use crate::format::{Format, TextOptions};
 
 /// How a file is compressed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,11 +69,47 @@ impl FromStr for Compression {
 }
 
 /// The chosen compression, or the one of the suffix. A file without a byte holds nothing to decompress.
-pub(crate) fn compression_of(chosen: Option<Compression>, file: &ListedFile) -> Compression {
+fn compression_of(chosen: Option<Compression>, file: &ListedFile) -> Compression {
     if file.size() == 0 {
         return Compression::None;
     }
     chosen.unwrap_or_else(|| Compression::of_file(file.id.as_str()))
+}
+
+/// How the text of a file became the bytes that are stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coding {
+    pub(crate) compression: Compression,
+    /// Of CSV alone, as it was chosen: what a file begins with may tell more. All other text is UTF-8.
+    #[cfg(feature = "csv")]
+    pub(crate) charset: Option<Charset>,
+}
+
+impl Coding {
+    /// How a file of a source of `format` is coded, given what was chosen for all of them.
+    pub(crate) fn of_file(
+        compression: Option<Compression>,
+        format: Format,
+        options: &TextOptions,
+        file: &ListedFile,
+    ) -> Self {
+        let _ = (format, options);
+        Self {
+            compression: compression_of(compression, file),
+            #[cfg(feature = "csv")]
+            charset: (format == Format::Csv).then_some(options.csv.charset),
+        }
+    }
+
+    /// Says whether the stored bytes are the text itself, if they begin with `head`.
+    pub(crate) fn is_plain(&self, head: &[u8]) -> bool {
+        #[cfg(feature = "csv")]
+        if self.charset.is_some_and(|charset| !charset.is_utf8() || has_wide_mark(head)) {
+            return false;
+        }
+        let _ = head;
+        self.compression == Compression::None
+    }
 }
 
 /// The files that a state leaves to read, in order.

@@ -10,16 +10,16 @@ use tokio::runtime::Handle;
 use tracing::warn;
 
 use super::discover::{FileMeta, Location};
-use super::fetch::{ListedFile, SequentialRead, decompressed, fill, read_error};
-use super::plan::{self, Compression};
+use super::fetch::{ListedFile, SequentialRead, fill, read_error, text_of};
+use super::plan::{self, Coding, Compression};
 use super::text::{bom_bytes, check_encoding};
 use super::{FileSource, FileSourceBuilder};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
-use crate::format::Format;
 #[cfg(feature = "csv")]
 use crate::format::csv::{Header, first_record, has_header, infer_schema};
 #[cfg(feature = "csv")]
 use crate::format::without_compression;
+use crate::format::{Format, TextOptions};
 
 /// Records from which a schema is inferred.
 const SAMPLE_RECORDS: usize = 20_480;
@@ -30,7 +30,7 @@ const SAMPLE_BYTES: usize = 16 << 20;
 /// Files that are looked into, at most, for one that isn't empty or a mere header.
 const SAMPLE_FILES: usize = 64;
 
-/// The start of one of a source's first files, decompressed.
+/// The start of the text of one of a source's first files.
 struct Sample {
     url: Arc<str>,
     bytes: Vec<u8>,
@@ -88,17 +88,17 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
     if format == Format::Csv && options.csv.delimiter.is_none() {
         let stored_delimiter = stored.as_ref().and_then(|state| state.options.get("csv.field-delimiter"));
         options.csv.delimiter = match stored_delimiter {
-            Some(stored) => stored.as_bytes().first().copied(),
+            Some(stored) => stored.chars().next(),
             None => delimiter_of(listed.as_deref().unwrap_or_default(), location.text())?,
         };
     }
     let mut looker = Looker {
         location: &location,
         compression,
+        format,
+        options: &options,
         files: listed.as_deref().unwrap_or_default(),
         sample: None,
-        #[cfg(feature = "json")]
-        max_depth: options.json.max_depth,
     };
     let (schema, header) = match format {
         #[cfg(feature = "csv")]
@@ -110,7 +110,7 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
         _ => {
             let schema = match schema {
                 Some(schema) => schema,
-                None => looker.schema(format).await?,
+                None => looker.schema().await?,
             };
             (schema, None)
         }
@@ -139,11 +139,11 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
 /// # Errors
 /// [`Error::Schema`] for a mix of both.
 #[cfg(feature = "csv")]
-fn delimiter_of(files: &[FileMeta], place: &str) -> Result<Option<u8>> {
+fn delimiter_of(files: &[FileMeta], place: &str) -> Result<Option<char>> {
     let is_tab_separated = |file: &&FileMeta| without_compression(file.id.as_str()).ends_with(".tsv");
     match files.iter().filter(is_tab_separated).count() {
         0 => Ok(None),
-        n if n == files.len() => Ok(Some(b'\t')),
+        n if n == files.len() => Ok(Some('\t')),
         n => Err(Error::Schema(format!(
             "{place}: {n} of {} files are tab-separated by their suffix; take one kind by a glob, or set csv.field-delimiter",
             files.len()
@@ -187,8 +187,7 @@ async fn csv_shape(
             None => return Err(no_records(looker.location)),
         };
         let bytes = if options.ignore_first_line { after_first(&dialect, bytes) } else { bytes };
-        let null = options.null_literal.as_deref();
-        let (schema, header) = infer_schema(&dialect, null, bytes, at_end, SAMPLE_RECORDS, chosen, &url)?;
+        let (schema, header) = infer_schema(options, bytes, at_end, SAMPLE_RECORDS, chosen, &url)?;
         if schema.fields().is_empty() {
             return Err(no_records(looker.location));
         }
@@ -233,15 +232,15 @@ fn no_records(location: &Location) -> Error {
 struct Looker<'a> {
     location: &'a Location,
     compression: Option<Compression>,
+    format: Format,
+    options: &'a TextOptions,
     files: &'a [FileMeta],
     sample: Option<Sample>,
-    #[cfg(feature = "json")]
-    max_depth: usize,
 }
 
 impl Looker<'_> {
-    async fn schema(&mut self, format: Format) -> Result<SchemaRef> {
-        match format {
+    async fn schema(&mut self) -> Result<SchemaRef> {
+        match self.format {
             #[cfg(feature = "parquet")]
             Format::Parquet => {
                 let Some(first) = self.files.first() else { return Err(no_records(self.location)) };
@@ -249,7 +248,7 @@ impl Looker<'_> {
             }
             #[cfg(feature = "json")]
             Format::Json => {
-                let (location, max_depth) = (self.location, self.max_depth);
+                let (location, max_depth) = (self.location, self.options.json.max_depth);
                 let Some(sample) = self.sample(SAMPLE_RECORDS).await? else { return Err(no_records(location)) };
                 let whole = if sample.at_end {
                     sample.bytes.len()
@@ -288,9 +287,9 @@ impl Looker<'_> {
             let with_content = self.files.iter().filter(|meta| meta.identity.size != Some(0));
             for meta in with_content.take(SAMPLE_FILES) {
                 let file = ListedFile::try_new(self.location, &meta.id, &meta.identity)?;
-                let compression = plan::compression_of(self.compression, &file);
+                let coding = Coding::of_file(self.compression, self.format, self.options, &file);
                 let runtime = Handle::current();
-                let look = tokio::task::spawn_blocking(move || read_start(file, compression, runtime, num_records));
+                let look = tokio::task::spawn_blocking(move || read_start(file, coding, runtime, num_records));
                 let sample = look.await.map_err(|e| Error::Worker { message: e.to_string() })??;
                 // A file with one line may be a mere header: one with more tells more.
                 let is_enough = num_records == 1 || has_two_lines(&sample.bytes);
@@ -311,10 +310,10 @@ fn has_two_lines(bytes: &[u8]) -> bool {
 }
 
 /// Reads from the first line with something in it until there are more line ends than `num_records`, or so many bytes that it has to do.
-fn read_start(file: ListedFile, compression: Compression, runtime: Handle, num_records: usize) -> Result<Sample> {
+fn read_start(file: ListedFile, coding: Coding, runtime: Handle, num_records: usize) -> Result<Sample> {
     let url = Arc::clone(&file.url);
-    let failed = |e| read_error(&url, compression, e);
-    let mut reader = decompressed(compression, SequentialRead::new(file, runtime)).map_err(failed)?;
+    let failed = |e| read_error(&url, coding.compression, e);
+    let mut reader = text_of(coding, &url, SequentialRead::new(file, runtime)).map_err(failed)?;
     let mut bytes: Vec<u8> = Vec::new();
     let step = if num_records > 1 { 1 << 20 } else { 64 << 10 };
     let (mut num_lines, mut at_end) = (0, false);

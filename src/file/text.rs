@@ -4,8 +4,8 @@
 //! fetch task ──ranges in order──▶ cutter thread ──chunks──▶ pool ──ordered──▶ items
 //! ```
 //!
-//! The cutter decompresses, finds each file's header, and cuts. It does nothing else, since it is the one
-//! sequential stage. Dropping the stream closes both channels, and task and thread end.
+//! The cutter decompresses, decodes the charset, finds each file's header, and cuts. It does nothing else, since it
+//! is the one sequential stage. Dropping the stream closes both channels, and task and thread end.
 
 mod ahead;
 mod cutter;

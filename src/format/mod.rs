@@ -22,7 +22,7 @@ use std::str::FromStr;
 use arrow::array::RecordBatch;
 
 #[cfg(feature = "csv")]
-pub use csv::{CsvOptions, Header, OnFieldCount};
+pub use csv::{Charset, CsvOptions, Header, OnFieldCount};
 #[cfg(feature = "json")]
 pub use json::JsonOptions;
 pub(crate) use plan::{DecoderPlan, TextOptions};

@@ -148,7 +148,8 @@ impl HybridStream {
     fn switch_to(&mut self, ahead: Option<Ahead>) -> Result<()> {
         self.phase = Reading::Done;
         let Some(index) = self.next_open(0) else {
-            self.end();
+            // The end of the job, where a share is judged; a limit is none.
+            self.failure = self.tolerance.end();
             return Ok(());
         };
         let following = self.next_open(index + 1);
@@ -166,12 +167,6 @@ impl HybridStream {
         };
         self.phase = Reading::Source { index, stream, ahead };
         Ok(())
-    }
-
-    /// Everything that is wanted was read.
-    fn end(&mut self) {
-        self.phase = Reading::Done;
-        self.failure = self.tolerance.end();
     }
 
     /// Applies an item's progress, cut at the limit.
@@ -192,8 +187,8 @@ impl HybridStream {
         }
         if let Some(left) = &mut self.rows_left {
             *left -= num_rows;
-            if *left == 0 && self.failure.is_none() {
-                self.end();
+            if *left == 0 {
+                self.phase = Reading::Done;
             }
         }
         Ok(ChainBatch { source: index, item })

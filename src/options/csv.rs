@@ -1,7 +1,7 @@
 //! The options of CSV.
 
 use super::SourceOptions;
-use super::value::{parse_boolean, parse_character, parse_size};
+use super::value::{parse_ascii, parse_boolean, parse_character, parse_size};
 use crate::error::Result;
 use crate::format::{CsvOptions, Header, OnFieldCount};
 use crate::schema::BytesFormat;
@@ -19,8 +19,8 @@ pub(super) fn csv_options(source: &SourceOptions) -> Result<CsvOptions> {
     }
     source.put("csv.ignore-first-line", parse_boolean, &mut csv.ignore_first_line)?;
     source.put("csv.field-delimiter", |text| parse_character(text).map(Some), &mut csv.delimiter)?;
-    source.put("csv.quote-character", |text| parse_character(text).map(Some), &mut csv.quote)?;
-    source.put("csv.escape-character", |text| parse_character(text).map(Some), &mut csv.escape)?;
+    source.put("csv.quote-character", |text| parse_ascii(text).map(Some), &mut csv.quote)?;
+    source.put("csv.escape-character", |text| parse_ascii(text).map(Some), &mut csv.escape)?;
     if source.parsed("csv.disable-quote-character", parse_boolean)? == Some(true) {
         csv.quote = None;
     }
@@ -39,6 +39,8 @@ pub(super) fn csv_options(source: &SourceOptions) -> Result<CsvOptions> {
     if source.text("csv.bytes-format") == Some("hex") {
         csv.bytes_format = BytesFormat::Hex;
     }
+    source.put("csv.timestamp-format", |text| text.parse().map(Some), &mut csv.timestamp_format)?;
+    source.put("csv.charset", str::parse, &mut csv.charset)?;
     source.put(
         "csv.max-record-bytes",
         |text| parse_size(text).map(|bytes| bytes as usize),
@@ -75,11 +77,13 @@ mod tests {
             ("csv.decimal-rounding", "true"),
             ("csv.bytes-format", "hex"),
             ("csv.max-record-bytes", "2 kb"),
+            ("csv.timestamp-format", "%d.%m.%Y %H:%M"),
+            ("csv.charset", "latin1"),
         ];
         let expected = CsvOptions {
             header: Header::Yes,
             ignore_first_line: false,
-            delimiter: Some(1),
+            delimiter: Some('\u{1}'),
             quote: Some(b'\''),
             escape: Some(b'\\'),
             comment: Some(b'#'),
@@ -90,6 +94,8 @@ mod tests {
             decimal_rounding: true,
             bytes_format: BytesFormat::Hex,
             max_record_bytes: 2048,
+            timestamp_format: Some("%d.%m.%Y %H:%M".parse().unwrap()),
+            charset: "windows-1252".parse().unwrap(),
         };
         assert_eq!(csv_options(&source("a.csv", &options)).unwrap(), expected);
         assert_eq!(csv_options(&source("a.csv", &[])).unwrap(), CsvOptions::default());

@@ -19,7 +19,7 @@ pub enum ValueType {
     Size,
     /// `10 s`: see [`parse_duration`](super::parse_duration).
     Duration,
-    /// One character of one byte, or `\t`, `\u0001`.
+    /// One character, or `\t`, `\u0001`.
     Character,
     /// One of these words.
     OneOf(&'static [&'static str]),
@@ -216,14 +216,26 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     .files_only(),
     key(Csv, "csv.ignore-first-line", Boolean, "false", "drops the first record of each file; columns go by position")
         .files_only(),
-    key(Csv, "csv.field-delimiter", Character, ", (a tab in .tsv files)", "separates fields"),
+    key(
+        Csv,
+        "csv.field-delimiter",
+        Character,
+        ", (a tab in .tsv files)",
+        "separates fields: any character, \\t, \\u0001",
+    ),
     key(Csv, "csv.quote-character", Character, "\"", "encloses fields that hold delimiters or line ends"),
     key(Csv, "csv.disable-quote-character", Boolean, "false", "takes quotes as data"),
     key(Csv, "csv.escape-character", Character, "", "makes the character after it data, within quotes and without"),
     key(Csv, "csv.allow-comments", Boolean, "false", "skips lines that begin with #"),
     key(Csv, "csv.null-literal", Text, "", "an unquoted text that is null"),
     key(Csv, "csv.ignore-parse-errors", Boolean, "false", "skips bad records and counts them"),
-    key(Csv, "csv.timestamp-format", Text, "", "how timestamps are written").later(),
+    key(
+        Csv,
+        "csv.timestamp-format",
+        Text,
+        "ISO 8601",
+        "how TIMESTAMP and TIMESTAMP_LTZ are written, by strftime: %d.%m.%Y %H:%M:%S%.f; DATE and TIME stay ISO 8601",
+    ),
     key(
         Csv,
         "csv.decimal-rounding",
@@ -235,10 +247,22 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Csv, "csv.missing-fields", OneOf(&["fail", "null"]), "fail", "a record with too few fields"),
     key(Csv, "csv.extra-fields", OneOf(&["fail", "ignore"]), "fail", "a record with too many fields"),
     key(Csv, "csv.max-record-bytes", Size, "1 mb", "the longest record; a quote still open then is a stray one"),
-    key(Csv, "csv.charset", Text, "UTF-8", "how characters are written").later(),
+    key(
+        Csv,
+        "csv.charset",
+        Text,
+        "UTF-8; UTF-16 by a file's byte order mark",
+        "how characters are written: latin1, windows-1252, utf-16le, shift_jis …; positions count bytes as UTF-8",
+    ),
     key(Json, "json.ignore-parse-errors", Boolean, "false", "skips bad records and counts them"),
     key(Json, "json.fail-on-missing-field", Boolean, "false", "a record without one of the schema's keys is bad"),
-    key(Json, "json.case-insensitive-names", Boolean, "false", "matches keys and columns whatever their case"),
+    key(
+        Json,
+        "json.case-insensitive-names",
+        Boolean,
+        "false",
+        "matches keys and columns whatever their case; as always, of a key that stands twice the last value counts",
+    ),
     key(Json, "json.coerce", Boolean, "false", "takes numbers out of strings, and text out of numbers"),
     key(Json, "json.max-depth", Count, "64", "how deep a record may be nested"),
     key(Datagen, "number-of-rows", Count, "endless", "how many rows there are; on the command line --rows says it"),

@@ -77,20 +77,30 @@ pub(crate) fn parse_boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads one character of one byte; `\t`, `\\` and `\u0001` are understood.
-pub(crate) fn parse_character(text: &str) -> Result<u8, String> {
-    let one_byte = || format!("{} is not one character of one byte (or \\t, \\u0001)", quoted(text.as_bytes()));
-    if let Some(digits) = text.strip_prefix("\\u") {
-        let code = if digits.len() == 4 { u32::from_str_radix(digits, 16).ok() } else { None };
-        return code.and_then(|code| u8::try_from(code).ok()).filter(u8::is_ascii).ok_or_else(one_byte);
+/// Reads one character; `\t`, `\\` and `\u0001` are understood.
+pub(crate) fn parse_character(text: &str) -> Result<char, String> {
+    let not_one = || format!("{} is not one character (or \\t, \\u0001)", quoted(text.as_bytes()));
+    let mut characters = text.chars();
+    let character = match (text.strip_prefix("\\u"), text) {
+        (Some(digits), _) if digits.len() == 4 => {
+            u32::from_str_radix(digits, 16).ok().and_then(char::from_u32).ok_or_else(not_one)?
+        }
+        (_, "\\t") => '\t',
+        (_, "\\\\") => '\\',
+        _ => characters.next().filter(|_| characters.next().is_none()).ok_or_else(not_one)?,
+    };
+    match character {
+        '\n' | '\r' => Err("a line end can't be it".into()),
+        character => Ok(character),
     }
-    match text.as_bytes() {
-        b"\\t" => Ok(b'\t'),
-        b"\\\\" => Ok(b'\\'),
-        [b'\n' | b'\r'] => Err("a line end can't be it".into()),
-        [byte] => Ok(*byte),
-        _ => Err(one_byte()),
-    }
+}
+
+/// Reads one character of one byte.
+#[cfg(feature = "csv")]
+pub(crate) fn parse_ascii(text: &str) -> Result<u8, String> {
+    let character = parse_character(text)?;
+    let byte = u8::try_from(character).ok().filter(u8::is_ascii);
+    byte.ok_or_else(|| format!("{} is not one character of one byte", quoted(text.as_bytes())))
 }
 
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
@@ -258,13 +268,33 @@ mod tests {
     }
 
     #[test]
-    fn a_character_is_one_byte_or_an_escape() {
-        for (text, byte) in [("|", b'|'), ("\\t", b'\t'), ("\t", b'\t'), ("\\u0001", 1), ("\\", b'\\'), ("\\\\", b'\\')]
-        {
-            assert_eq!(parse_character(text).unwrap(), byte, "{text}");
+    fn a_character_is_itself_or_an_escape() {
+        for (text, character) in [
+            ("|", '|'),
+            ("\\t", '\t'),
+            ("\t", '\t'),
+            ("\\u0001", '\u{1}'),
+            ("\\u0000", '\0'),
+            ("\\", '\\'),
+            ("\\\\", '\\'),
+            ("é", 'é'),
+            ("\\u00a7", '§'),
+            ("｜", '｜'),
+            ("😀", '😀'),
+        ] {
+            assert_eq!(parse_character(text).unwrap(), character, "{text}");
         }
-        for wrong in ["||", "", "é", "\\u00e9", "\\u01", "\n"] {
+        for wrong in ["||", "", "§§", "e\u{301}", "\\u01", "\\ud800", "\n", "\r", "\\u000a"] {
             assert!(parse_character(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "csv")]
+    fn a_quote_or_an_escape_is_one_byte() {
+        assert_eq!(parse_ascii("'"), Ok(b'\''));
+        for wrong in ["é", "\\u00e9", "''", ""] {
+            assert!(parse_ascii(wrong).is_err(), "{wrong:?}");
         }
     }
 

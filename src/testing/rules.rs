@@ -12,10 +12,12 @@ use object_store::memory::InMemory;
 
 use super::rows::{Rows, difference};
 use super::{Reading, Suite, Verdict, broken, positions, told};
-use crate::checkpoint::{Checkpoint, CheckpointStore, ObjectCheckpointStore, SourceState, SplitId, SplitState, Splits};
+use crate::checkpoint::{
+    Advance, Checkpoint, CheckpointStore, ObjectCheckpointStore, SourceState, SplitId, SplitState, Splits,
+};
 use crate::hybrid::{HybridSource, ReadOptions};
 use crate::schema::Provenance;
-use crate::source::{ReadRequest, SourceBatch};
+use crate::source::{ReadRequest, Reject, SourceBatch};
 
 /// Enough for one chunk of a small test file: with it, every producer has to wait for its reader.
 const LITTLE_MEMORY_BYTES: usize = 1 << 20;
@@ -375,6 +377,16 @@ fn check_item(item: &SourceBatch, schema: &SchemaRef, positions: &mut BTreeMap<S
             ));
         }
         *lowest = position + 1;
+    }
+    for Reject { split, record, .. } in item.rejects() {
+        let moves_over =
+            |advance: &&Advance| advance.split == *split && (advance.from..advance.to).contains(&record.position);
+        if item.advances().iter().find(moves_over).is_none() {
+            return Err(broken(
+                "order",
+                format!("no advance moves over the bad record at {} of {split}", record.position),
+            ));
+        }
     }
     Ok(())
 }

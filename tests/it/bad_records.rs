@@ -177,6 +177,9 @@ fn a_limit_counts_rows_and_not_what_is_left_out() {
     let args = ["n.csv", "--on-error", "dead.ndjson", "--checkpoint", "job.json", "--limit", "1"];
     let all: Vec<String> = (0..5).map(|_| read(&dir, &[&args[..], &["--no-header"]].concat()).stdout).collect();
     assert_eq!(all, ["1,1.0\n", "3,3.0\n", "5,5.0\n", "7,7.0\n", ""]);
+    // A limit isn't the end at which a share is judged.
+    let few = read(&dir, &["n.csv", "--on-error", "skip", "--max-errors", "1%", "--limit", "2", "--no-header"]);
+    assert_eq!((few.status, few.stdout.as_str()), (0, "1,1.0\n3,3.0\n"));
     // Each bad record once, though every run ended in between.
     assert_eq!(letters(&dir.path().join("dead.ndjson")).len(), 3);
     assert_eq!(checkpoint(&dir).sources[0].rejected, 3);

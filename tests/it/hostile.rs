@@ -180,13 +180,13 @@ fn a_constant_from_the_environment_is_not_shown() {
 
 /// A header of UTF-16 was printed as columns first.
 #[test]
-fn utf_16_is_refused_before_anything_is_printed() {
+fn utf_32_is_refused_before_anything_is_printed() {
     let dir = dir(&[]);
-    fs::write(dir.path().join("a.csv"), b"\xff\xfei\0d\0\n\0").unwrap();
+    fs::write(dir.path().join("a.csv"), b"\xff\xfe\0\0i\0\0\0\n\0\0\0").unwrap();
     let ran = segue(&dir, &["read", "a.csv"]);
     assert_eq!(
         (ran.status, ran.stdout.as_str(), ran.stderr.as_str()),
-        (2, "", "error: a.csv: text in UTF-16 is not in this version\n")
+        (2, "", "error: a.csv: text in UTF-32 is not read: write it as UTF-8\n")
     );
 }
 

@@ -683,6 +683,13 @@ fn bad_messages_are_left_out_and_dead_letters_of_both_phases_are_alike() {
     let sent = dead.read_back().into_values().flatten().map(|seen| seen.value.unwrap().replace(bids.name(), "bids"));
     assert_eq!(sent.collect::<Vec<_>>(), letters.lines().collect::<Vec<_>>());
 
+    // One row at a time, each bad message once.
+    let step = ["--on-error", "steps.ndjson", "--checkpoint", "job", "--limit", "1", "--no-header", "--quiet"];
+    let rows: Vec<String> = (0..5).map(|_| read(&step).stdout).collect();
+    assert_eq!(rows, ["1,1.5,\n", "3,3.5,0\n", "8,8.5,5\n", "", ""]);
+    let steps = std::fs::read_to_string(dir.path().join("steps.ndjson")).unwrap();
+    assert_eq!(steps.lines().count(), 5, "{steps}");
+
     let back = read(&["--on-error", &address, "--quiet"]);
     assert_eq!((back.status, back.stdout.as_str()), (2, ""));
     assert!(back.stderr.contains("it is read as well, and dead letters would come back as input"), "{}", back.stderr);

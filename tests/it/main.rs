@@ -34,3 +34,5 @@ mod resume;
 mod rules;
 #[cfg(all(feature = "kafka", feature = "cli"))]
 mod topic;
+#[cfg(feature = "cli")]
+mod values;

@@ -8,8 +8,8 @@ use arrow::datatypes::SchemaRef;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use segue::checkpoint::{Advance, RowPositions, SourceState, SplitId, SplitState, Splits};
-use segue::error::Result;
-use segue::source::{Boundedness, History, ReadRequest, Source, SourceBatch, SourceStream};
+use segue::error::{BadRecord, PositionUnit, Reason, Result};
+use segue::source::{Boundedness, History, ReadRequest, Reject, Source, SourceBatch, SourceStream};
 use segue::testing::{Suite, Violation};
 
 use crate::common::{chain_of, ids, read, schema};
@@ -122,6 +122,18 @@ async fn positions_outside_of_their_advance_or_falling_are_found() {
     let rows = RowPositions::starts([0, 1, 9]);
     let outside = SourceBatch::try_new(ids(0..3), rows, vec![Advance::new("a".into(), 0, 9).with_done(true)]).unwrap();
     assert_eq!(violation(vec![outside]).await.rule, "order");
+}
+
+#[tokio::test]
+async fn a_bad_record_that_no_advance_moves_over_is_found() {
+    let rejects = |position| {
+        let record = BadRecord::new("a", position, PositionUnit::Sequence, Reason::Type, "bad");
+        vec![Reject { split: "a".into(), record, is_kept: false, raw: None }]
+    };
+    let found = violation(vec![item(ids(0..3), 0, 3, true).with_rejects(rejects(3))]).await;
+    assert_eq!(found.to_string(), "rule 'order' is broken: no advance moves over the bad record at 3 of a");
+    let (before, after) = item(ids(0..3), 0, 3, true).with_rejects(rejects(1)).split_at(1);
+    assert_eq!((before.rejects().len(), after.rejects().len()), (0, 1));
 }
 
 #[tokio::test]

@@ -105,6 +105,12 @@ impl Topic {
         format!("{}/{partition}", self.name)
     }
 
+    /// Writes one value of bytes that may be no text, and waits until the broker has it.
+    pub(crate) fn produce_bytes(&self, partition: i32, value: &[u8]) {
+        self.writer.send_bytes(partition, None, Some(value), None);
+        self.writer.flush();
+    }
+
     /// Writes one message and waits until the broker has it. Without a value it is a tombstone.
     pub(crate) fn produce(&self, partition: i32, key: Option<&str>, value: Option<&str>, timestamp: Option<i64>) {
         self.writer.send(partition, key, value, timestamp);
@@ -198,7 +204,11 @@ impl Writer {
 
     /// Hands one message over; [`Self::flush`] waits until the broker has it.
     pub(crate) fn send(&self, partition: i32, key: Option<&str>, value: Option<&str>, timestamp: Option<i64>) {
-        let mut record = BaseRecord::<str, str>::to(&self.topic).partition(partition);
+        self.send_bytes(partition, key, value.map(str::as_bytes), timestamp);
+    }
+
+    fn send_bytes(&self, partition: i32, key: Option<&str>, value: Option<&[u8]>, timestamp: Option<i64>) {
+        let mut record = BaseRecord::<str, [u8]>::to(&self.topic).partition(partition);
         (record.key, record.payload, record.timestamp) = (key, value, timestamp);
         while let Err((error, refused)) = self.producer.send(record) {
             assert_eq!(error.rdkafka_error_code(), Some(RDKafkaErrorCode::QueueFull), "{}: {error}", self.topic);

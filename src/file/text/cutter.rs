@@ -1,4 +1,5 @@
-//! The one sequential stage, on a thread of its own: decompresses, finds headers, cuts into whole records.
+//! The one sequential stage, on a thread of its own: decompresses, decodes charsets, finds headers, cuts into whole
+//! records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +16,8 @@ use super::{CHUNK_BYTES, piece_bytes};
 use crate::checkpoint::Advance;
 use crate::error::{Error, Result};
 use crate::file::FileSource;
-use crate::file::fetch::{ListedFile, decompressed, fill, read_error};
-use crate::file::plan::{Compression, PlannedFile, compression_of};
+use crate::file::fetch::{ListedFile, fill, fill_up_to_fault, read_error, text_of};
+use crate::file::plan::{Coding, PlannedFile};
 #[cfg(feature = "csv")]
 use crate::format::csv::CsvCutter;
 use crate::format::{Format, LineCutter, RecordCutter};
@@ -26,7 +27,7 @@ use crate::source::{Decoded, ReadRequest, Rest, SourceBatch};
 /// Decoded bytes per 100 bytes of text before any were seen: short numbers in wide columns.
 const FIRST_DECODED_PERCENT: usize = 400;
 
-/// The one sequential stage: decompresses, finds headers, cuts.
+/// The one sequential stage: makes text, finds headers, cuts.
 pub(super) struct Cutter {
     source: FileSource,
     decodings: Decodings,
@@ -70,8 +71,8 @@ impl Cutter {
                 Some(Fetched::Bytes { .. }) => {
                     break Stop::Failed(Error::Worker { message: "bytes before their file".into() });
                 }
-                Some(Fetched::File { planned, head }) => {
-                    if let Err(stop) = self.file(*planned, head, &mut pieces) {
+                Some(Fetched::File { planned, from, head }) => {
+                    if let Err(stop) = self.file(*planned, from, head, &mut pieces) {
                         break stop;
                     }
                 }
@@ -86,30 +87,32 @@ impl Cutter {
     fn file(
         &mut self,
         planned: PlannedFile,
+        from: u64,
         head: Option<Bytes>,
         pieces: &mut mpsc::Receiver<Fetched>,
     ) -> Result<(), Stop> {
         let PlannedFile { file, start } = planned;
-        let compression = compression_of(self.source.compression, &file);
+        let coding = self.source.coding_of(&file);
         let mut stored = StoredPieces::new(pieces);
-        if compression == Compression::None {
-            return self.records(file, compression, start, head, &mut || stored.next());
+        let Some(first) = stored.first()? else { return Err(Stop::Closed) };
+        if from > 0 || coding.is_plain(first) {
+            return self.records(file, coding, start, head, &mut || stored.next());
         }
         let url = Arc::clone(&file.url);
-        let failed = |e| read_error(&url, compression, e);
+        let failed = |e| read_error(&url, coding.compression, e);
         let chunk_bytes = piece_bytes(self.request.budget.limit_bytes());
-        let mut reader = decompressed(compression, StoredRead::new(&mut stored)).map_err(failed)?;
+        let mut reader = text_of(coding, &url, StoredRead::new(&mut stored)).map_err(failed)?;
         let needs_head = start > 0 && self.source.header == Some(true);
         let mut head = None;
         if start > 0 {
-            // What was read before has to be decompressed again, but isn't cut or decoded.
+            // What was read before has to become text again, but isn't cut or decoded.
             let mut left = start;
             let mut buffer = vec![0; chunk_bytes];
             while left > 0 {
                 let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                 let len = fill(&mut reader, &mut buffer[..wanted]).map_err(failed)?;
                 if len == 0 {
-                    let difference = format!("it ends before byte {start} of its decompressed data");
+                    let difference = format!("it ends before byte {start} of its text");
                     return Err(Error::Changed { path: url.to_string(), difference }.into());
                 }
                 if needs_head && head.is_none() {
@@ -118,21 +121,27 @@ impl Cutter {
                 left -= len as u64;
             }
         }
+        // Whole records before a fault are delivered first, however many of them share a piece with it.
+        let mut fault = None;
         let mut next = move || {
+            if let Some(fault) = fault.take() {
+                return Err(failed(fault));
+            }
             let mut buffer = vec![0; chunk_bytes];
-            let len = fill(&mut reader, &mut buffer).map_err(failed)?;
+            let len;
+            (len, fault) = fill_up_to_fault(&mut reader, &mut buffer);
             buffer.truncate(len);
-            Ok(Some((Bytes::from(buffer), len < chunk_bytes)))
+            Ok(Some((Bytes::from(buffer), len < chunk_bytes && fault.is_none())))
         };
-        self.records(file, compression, start, head, &mut next)
+        self.records(file, coding, start, head, &mut next)
     }
 
-    /// Cuts one file's bytes, which begin at `start` of the decompressed file. `head` are the file's first bytes,
+    /// Cuts one file's text, which begins at `start`. `head` are the file's first bytes,
     /// if they are needed and don't come anyway.
     fn records(
         &mut self,
         file: ListedFile,
-        compression: Compression,
+        coding: Coding,
         start: u64,
         head: Option<Bytes>,
         next_piece: &mut dyn FnMut() -> Result<Option<(Bytes, bool)>>,
@@ -142,7 +151,7 @@ impl Cutter {
             self.request.bad_records(self.source.options.ignores_parse_errors(self.source.format)),
         );
         let context_of = |decoding, first_record| {
-            Arc::new(FileContext { file: file.clone(), compression, decoding, is_inferred, first_record, bad_records })
+            Arc::new(FileContext { file: file.clone(), coding, decoding, is_inferred, first_record, bad_records })
         };
         let mut context = None;
         if start > 0 {

@@ -10,7 +10,7 @@ use crate::checkpoint::{Advance, RowPositions};
 use crate::error::{BadRecord, Error, PositionUnit, Reason, Result};
 use crate::file::FileSource;
 use crate::file::fetch::{ListedFile, line_of};
-use crate::file::plan::Compression;
+use crate::file::plan::Coding;
 #[cfg(feature = "csv")]
 use crate::format::csv::{CsvColumn, CsvPlan, first_record};
 #[cfg(feature = "json")]
@@ -23,7 +23,7 @@ use crate::source::{BadRecords, MAX_REJECT_BYTES, ReadRequest, Reject, SourceBat
 #[derive(Debug)]
 pub(super) struct FileContext {
     pub(super) file: ListedFile,
-    pub(super) compression: Compression,
+    pub(super) coding: Coding,
     pub(super) decoding: Arc<Decoding>,
     /// Whether nobody gave the schema.
     pub(super) is_inferred: bool,
@@ -297,7 +297,7 @@ fn bad_record(context: &FileContext, position: u64, fault: RecordFault) -> BadRe
 /// Adds the line to a bad record's place. It is looked for only now, since only an error shows it.
 pub(super) async fn located(context: &FileContext, mut record: BadRecord) -> Error {
     // Without the line the place is still exact; the record's own fault counts more than one of counting.
-    record.line = line_of(context.file.clone(), context.compression, record.position).await.ok();
+    record.line = line_of(context.file.clone(), context.coding, record.position).await.ok();
     Error::BadRecord(Box::new(record))
 }
 
@@ -310,9 +310,11 @@ pub(in crate::file) fn bom_bytes(data: &[u8]) -> usize {
     if data.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 }
 }
 
+/// Text of other formats than CSV has to be UTF-8.
 pub(in crate::file) fn check_encoding(url: &str, data: &[u8]) -> Result<()> {
     if data.starts_with(b"\xff\xfe") || data.starts_with(b"\xfe\xff") {
-        return Err(Error::Unsupported(format!("{url}: text in UTF-16 is not in this version")));
+        let what = "only CSV is read from UTF-16; write it as UTF-8";
+        return Err(Error::Unsupported(format!("{url}: {what}")));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::AsArray;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -9,7 +10,7 @@ use super::columnar::Indexing;
 use super::decoder::CsvDecoder;
 use super::index::Kernel;
 use super::plan::{CsvColumn, CsvPlan};
-use super::twins::{cut_by_record, decode_by_column, decode_by_record, decode_in_two, decode_messages};
+use super::twins::{Decoded, cut_by_record, decode_by_column, decode_by_record, decode_in_two, decode_messages};
 use super::{CsvCutter, CsvOptions, OnFieldCount};
 use crate::format::{RecordCutter, RecordDecoder, decode_each_message};
 use crate::schema::parse_schema;
@@ -21,7 +22,7 @@ fn kernels() -> impl Strategy<Value = Kernel> {
 fn options() -> impl Strategy<Value = CsvOptions> {
     let lenient = || prop_oneof![4 => Just(OnFieldCount::Fail), 1 => Just(OnFieldCount::Lenient)];
     let bytes = (
-        select(vec![None, Some(b','), Some(b';')]),
+        select(vec![None, Some(','), Some(';'), Some('é')]),
         select(vec![Some(b'"'), Some(b'"'), Some(b'\''), None]),
         prop_oneof![8 => Just(None), 1 => Just(Some(b'\\'))],
         prop_oneof![8 => Just(None), 1 => Just(Some(b'#'))],
@@ -155,6 +156,30 @@ proptest! {
         prop_assert_eq!(by_column, decode_by_record(&plan, &chunk, max_faults));
     }
 
+    /// Whatever stands between fields, they are the same: a delimiter of several bytes is only known to the reference,
+    /// and one of a single byte to the index, too.
+    #[test]
+    fn a_delimiter_of_several_bytes_does_what_a_comma_does(
+        chunk in chunks(2),
+        quote in select(vec![Some(b'"'), None]),
+        escape in prop_oneof![4 => Just(None), 1 => Just(Some(b'\\'))],
+        delimiter in select(vec!['§', '｜', '😀']),
+    ) {
+        let cells = |delimiter: char, chunk: &[u8]| {
+            let options = CsvOptions { delimiter: Some(delimiter), quote, escape, ..CsvOptions::default() };
+            let shape = ("s STRING, t STRING", vec![0, 1], 2);
+            let decoded = decode_by_column(&plan(&shape, &options), Indexing::detect(), chunk, usize::MAX);
+            let Decoded { rows, starts, faults, .. } = decoded;
+            let cells = rows.columns().iter().flat_map(|column| column.as_string::<i32>().iter().flatten());
+            let cells: Vec<String> = cells.map(|cell| cell.replace(delimiter, ",")).collect();
+            let reasons: Vec<_> = faults.into_iter().map(|fault| fault.reason).collect();
+            (cells, starts.len(), reasons)
+        };
+        let between_commas: Vec<&[u8]> = chunk.split(|byte| *byte == b',').collect();
+        let rewritten = between_commas.join(delimiter.to_string().as_bytes());
+        prop_assert_eq!(cells(delimiter, &rewritten), cells(',', &chunk));
+    }
+
     #[test]
     fn messages_decode_as_one_by_one(
         messages in prop::collection::vec(
@@ -167,12 +192,21 @@ proptest! {
         ),
         shape in shapes(),
         options in options(),
+        charset in select(vec!["utf-8", "utf-8", "windows-1252", "utf-16le", "shift_jis"]),
         kernel in kernels(),
         first in any::<prop::sample::Index>(),
         max_faults in select(vec![1, 2, usize::MAX]),
     ) {
-        let plan = plan(&shape, &options);
+        let plan = plan(&shape, &CsvOptions { charset: charset.parse().unwrap(), ..options });
         let first = first.index(messages.len() + 1);
+        let messages: Vec<Vec<u8>> = match charset {
+            // Here and there one is cut in the middle of a character.
+            "utf-16le" => messages.iter().map(|message| {
+                let units = message.iter().flat_map(|byte| [*byte, 0]);
+                units.take(if message.len() == 7 { 13 } else { usize::MAX }).collect()
+            }).collect(),
+            _ => messages,
+        };
         let ends: Vec<usize> =
             messages.iter().scan(0, |end, message| { *end += message.len(); Some(*end) }).collect();
         let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes: 64 });
@@ -234,5 +268,40 @@ proptest! {
             row += usize::from(!is_bad);
         }
         prop_assert_eq!(batch.num_rows(), row);
+    }
+
+    /// A bad line of a file changes no good one, also if its quotes are broken: only quotes that are well-formed reach
+    /// over line ends, and here none is left open.
+    #[test]
+    fn a_good_line_comes_out_the_same_beside_any_bad_ones(
+        lines in prop::collection::vec(
+            prop_oneof![
+                3 => "[0-9]{1,3},[a-z]{0,9}".prop_map(|good| (true, good.into_bytes())),
+                1 => "[0-9]{1,3},\"([a-z,]|\"\"){0,9}\"".prop_map(|good| (true, good.into_bytes())),
+                2 => "[a-z,]{0,20}".prop_map(|bad| (false, format!("x{bad}").into_bytes())),
+                1 => "[a-z][a-z\"]{0,9}(,[a-z][a-z\"]{0,9}){0,3}".prop_map(|bad| (false, bad.into_bytes())),
+                1 => "\"[a-z,]{0,9}\"[a-z]{1,3}[,a-z]{0,9}".prop_map(|bad| (false, bad.into_bytes())),
+                1 => prop::collection::vec(0x80u8.., 1..12).prop_map(|bad| (false, bad)),
+            ],
+            1..40,
+        ),
+        line_end in select(vec!["\n", "\r\n"]),
+        window_bytes in select(vec![64usize, 1 << 15]),
+    ) {
+        let plan = plan(&("i INT, s STRING", vec![0, 1], 2), &CsvOptions::default());
+        let indexing = Indexing { kernel: Kernel::detect(), window_bytes };
+        let chunk: Vec<u8> = lines.iter().flat_map(|(_, line)| [line, line_end.as_bytes()].concat()).collect();
+        let Decoded { rows, starts, faults, end } = decode_by_column(&plan, indexing, &chunk, usize::MAX);
+        prop_assert_eq!(end, chunk.len());
+        prop_assert_eq!(faults.len(), lines.iter().filter(|(is_good, _)| !is_good).count());
+        let (mut at, mut row) = (0, 0);
+        for (is_good, line) in &lines {
+            if *is_good {
+                prop_assert_eq!(starts[row], at as u64);
+                prop_assert_eq!(rows.slice(row, 1), decode_by_column(&plan, indexing, line, 1).rows);
+                row += 1;
+            }
+            at += line.len() + line_end.len();
+        }
     }
 }

@@ -13,6 +13,9 @@ use crate::schema::ColumnBuilder;
 /// the first. A quarter of it and four times as much are slower by a few per cent, a whole chunk by a quarter.
 const WINDOW_BYTES: usize = 32 << 10;
 
+/// The fewest records that are decoded at once.
+const LEAST_RUN_ROWS: usize = 4;
+
 /// Longer chunks are left to the reference: positions have 32 bits, with room for what stands behind the end.
 const MAX_CHUNK_BYTES: usize = 1 << 31;
 
@@ -38,12 +41,22 @@ pub(super) struct Columnar<'a> {
     /// Looks at what is behind the window; none before the first run, and once it stopped at a violation.
     index: Option<Index>,
     window: Window,
+    /// Records that are decoded at once: fewer where values are bad, since a column may go over records in vain behind
+    /// one that another column doesn't take.
+    run_rows: usize,
     undoubled: Undoubled,
 }
 
 impl<'a> Columnar<'a> {
     pub(super) fn new(indexing: Indexing, chunk: Chunk<'a>) -> Self {
-        Self { indexing, chunk, index: None, window: Window::default(), undoubled: Undoubled::default() }
+        Self {
+            indexing,
+            chunk,
+            index: None,
+            window: Window::default(),
+            run_rows: usize::MAX,
+            undoubled: Undoubled::default(),
+        }
     }
 
     /// Says whether a chunk of `bytes` can be decoded so at all.
@@ -77,11 +90,19 @@ impl<'a> Columnar<'a> {
             self.window.restart(at as u32);
         }
         loop {
-            let num_regular = self.window.num_rows(plan);
+            let num_regular = self.window.num_rows(plan, self.run_rows);
             let num_good = if num_regular > 0 { self.rows(plan, columns, num_rows, num_regular) } else { 0 };
+            let is_limited = num_regular == self.run_rows;
+            self.run_rows = match num_good == num_regular {
+                true => self.run_rows.saturating_mul(2),
+                false => (2 * num_good).max(LEAST_RUN_ROWS),
+            };
             starts.extend(self.window.record_starts()[..num_good].iter().map(|start| u64::from(*start)));
             self.window.pass(num_good, num_good * plan.num_fields);
             num_rows += num_good;
+            if is_limited && num_good == num_regular {
+                continue;
+            }
             let has_other_record = self.window.record_starts().len() > 1;
             if has_other_record || !self.index_more() {
                 return text_len.min(self.window.start() as usize);
@@ -180,15 +201,15 @@ impl Window {
         self.record_starts[self.passed_records]
     }
 
-    /// How many whole records stand at the beginning that have the right number of fields.
-    fn num_rows(&self, plan: &CsvPlan) -> usize {
+    /// How many whole records stand at the beginning that have the right number of fields, of the first `max`.
+    fn num_rows(&self, plan: &CsvPlan, max: usize) -> usize {
         // Only quotes make a record too long.
         let max_len = if self.has_quotes { plan.dialect.max_record_bytes } else { usize::MAX };
         let nexts = self.field_starts().iter().skip(plan.num_fields).step_by(plan.num_fields);
         let records = self.record_starts().windows(2).zip(nexts);
         let is_row =
             |(record, next): &(&[u32], &u32)| record[1] == **next && (record[1] - record[0]) as usize <= max_len;
-        records.take_while(is_row).count()
+        records.take(max).take_while(is_row).count()
     }
 
     /// Is done with so many records and fields.

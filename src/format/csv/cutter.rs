@@ -116,13 +116,15 @@ mod tests {
         /// Whatever the pieces in which data arrives, every cut is at a record's start.
         #[test]
         fn any_pieces_are_cut_where_records_start(
-            data in "[ab,\"\\\\#\r\n]{0,60}",
+            data in "[abé,\"\\\\#\r\n]{0,60}",
+            delimiter in prop::sample::select(vec![',', 'é', '\u{e8}']),
             pieces in prop::collection::vec(1usize..9, 0..40),
             escape in any::<bool>(),
             comment in any::<bool>(),
             max_record_bytes in prop::sample::select(vec![3usize, 8, 1 << 20]),
         ) {
             let options = CsvOptions {
+                delimiter: Some(delimiter),
                 escape: escape.then_some(b'\\'),
                 comment: comment.then_some(b'#'),
                 max_record_bytes,

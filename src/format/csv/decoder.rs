@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 
-use super::OnFieldCount;
 use super::chunk::Chunk;
 use super::columnar::{Columnar, Indexing};
 use super::messages::Lines;
 use super::plan::{CsvColumn, CsvPlan};
 use super::record::{BrokenQuotes, Scan, Span, text_of};
+use super::{OnFieldCount, Undecodable};
 use crate::error::{Error, Reason, Result, quoted};
 use crate::format::raw::invalid_utf8;
 use crate::format::{
@@ -29,8 +29,11 @@ impl CsvPlan {
     /// # Errors
     /// [`Error::Schema`] for a type that text can't become.
     pub(crate) fn decoder(&self, rows: usize) -> Result<CsvDecoder> {
-        let values =
-            ValueOptions { bytes_format: self.options.bytes_format, decimal_rounding: self.options.decimal_rounding };
+        let values = ValueOptions {
+            bytes_format: self.options.bytes_format,
+            decimal_rounding: self.options.decimal_rounding,
+            timestamp_format: self.options.timestamp_format.as_ref(),
+        };
         let builder = |column: &CsvColumn| ColumnBuilder::try_new(&column.field, values, rows);
         let columns = self.columns.iter().map(builder).collect::<Result<Vec<_>>>()?;
         let (plan, indexing) = (self.clone(), Indexing::detect());
@@ -102,14 +105,14 @@ impl CsvDecoder {
             let end = columnar.decode(&self.plan, &mut self.columns, self.num_rows, lines.start(line), &mut starts);
             if !lines.are_messages(line, &starts, end) {
                 self.columns.iter_mut().for_each(|column| column.truncate(self.num_rows));
-                return decode_each_message(self, values, ends, index, on_bad);
+                return self.each_text_message(values, ends, index, on_bad);
             }
             self.num_rows += starts.len();
             index += starts.len();
             if index == ends.len() {
                 break;
             }
-            if let Err(fault) = self.decode_message(&values[message_range(ends, index)])
+            if let Err(fault) = self.text_message(&values[message_range(ends, index)])
                 && on_bad(index, fault).is_break()
             {
                 return index + 1;
@@ -117,6 +120,50 @@ impl CsvDecoder {
             index += 1;
         }
         ends.len()
+    }
+
+    /// Decodes messages that are UTF-8 from `first` on.
+    fn text_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
+        match Lines::join(values, ends, first) {
+            Some(lines) if Columnar::can_decode(&self.plan, &lines.bytes) => {
+                self.messages_by_column(&lines, values, ends, first, on_bad)
+            }
+            _ => self.each_text_message(values, ends, first, on_bad),
+        }
+    }
+
+    /// The same, one by one.
+    fn each_text_message(
+        &mut self,
+        values: &[u8],
+        ends: &[usize],
+        first: usize,
+        on_bad: &mut OnBadMessage<'_>,
+    ) -> usize {
+        for index in first..ends.len() {
+            if let Err(fault) = self.text_message(&values[message_range(ends, index)])
+                && on_bad(index, fault).is_break()
+            {
+                return index + 1;
+            }
+        }
+        ends.len()
+    }
+
+    /// Decodes a message that is UTF-8.
+    fn text_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
+        let record = without_line_end(message);
+        let fault = |message: &str| RecordFault::new(0..record.len(), Reason::Message, message);
+        if record.is_empty() {
+            return Err(fault("an empty message is no record"));
+        }
+        match self.scan(record, 0)? {
+            (next, true) if next == record.len() && !record.ends_with(b"\n") => {
+                self.row_of(&Chunk::new(record), 0..next)
+            }
+            (_, true) => Err(fault("the message holds several lines: one message is one record")),
+            (_, false) => Err(fault("the message holds no record")),
+        }
     }
 
     /// Scans what starts at `start` and adds the row, if it is one. Returns where the next one starts, and
@@ -153,7 +200,10 @@ impl CsvDecoder {
         }
         // A comment may hold bytes that aren't text, and records behind it may be good.
         let (start, bytes) = (record.start, &chunk.bytes[record.clone()]);
-        let text = std::str::from_utf8(bytes).map_err(|e| invalid_utf8(record.clone(), bytes, &e))?;
+        let text = std::str::from_utf8(bytes).map_err(|e| {
+            let hint = "csv.charset says how a file is written, such as windows-1252";
+            invalid_utf8(record.clone(), bytes, &e).with_hint(hint)
+        })?;
         self.row(text, start, record)
     }
 
@@ -211,26 +261,27 @@ impl RecordDecoder for CsvDecoder {
     }
 
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault> {
-        let record = without_line_end(message);
-        let fault = |message: &str| RecordFault::new(0..record.len(), Reason::Message, message);
-        if record.is_empty() {
-            return Err(fault("an empty message is no record"));
+        let charset = self.plan.options.charset;
+        if charset.is_utf8() {
+            return self.text_message(message);
         }
-        match self.scan(record, 0)? {
-            (next, true) if next == record.len() && !record.ends_with(b"\n") => {
-                self.row_of(&Chunk::new(record), 0..next)
-            }
-            (_, true) => Err(fault("the message holds several lines: one message is one record")),
-            (_, false) => Err(fault("the message holds no record")),
-        }
+        let mut text = String::new();
+        charset.decode(message, &mut text).map_err(|Undecodable { at, .. }| {
+            let byte = usize::try_from(at).ok().and_then(|at| message.get(at)).copied().unwrap_or_default();
+            let told = format!("not {charset}: byte 0x{byte:02x} at byte {at} of the message");
+            RecordFault::new(0..message.len(), Reason::Encoding, told)
+        })?;
+        self.text_message(text.as_bytes())
     }
 
     fn decode_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
-        match Lines::join(values, ends, first) {
-            Some(lines) if Columnar::can_decode(&self.plan, &lines.bytes) => {
-                self.messages_by_column(&lines, values, ends, first, on_bad)
-            }
-            _ => decode_each_message(self, values, ends, first, on_bad),
+        let charset = self.plan.options.charset;
+        if charset.is_utf8() {
+            return self.text_messages(values, ends, first, on_bad);
+        }
+        match charset.decode_messages(values, ends, first) {
+            Some((texts, ends)) => self.text_messages(&texts, &ends, first, on_bad),
+            None => decode_each_message(self, values, ends, first, on_bad),
         }
     }
 
@@ -410,6 +461,29 @@ mod tests {
             assert!(message(bad).is_err(), "{bad:?}");
         }
         assert_eq!(message(b"1,a\n2,b"), Err("the message holds several lines: one message is one record".into()));
+    }
+
+    #[test]
+    fn a_message_is_decoded_by_itself_from_its_charset() {
+        let rows = |charset: &str, message: &[u8]| {
+            let options = CsvOptions { charset: charset.parse().unwrap(), ..CsvOptions::default() };
+            let mut decoder = plan("i INT, s STRING", &options).decoder(1).unwrap();
+            decoder.decode_message(message).map_err(|fault| fault.message)?;
+            let batch = decoder.finish().unwrap();
+            Ok::<_, String>(
+                arrow::util::pretty::pretty_format_columns("s", &[Arc::clone(batch.column(1))]).unwrap().to_string(),
+            )
+        };
+        for (charset, message) in [
+            ("latin1", b"1,caf\xe9\n".as_slice()),
+            ("utf-16le", b"1\0,\0c\0a\0f\0\xe9\0\r\0\n\0"),
+            ("utf-16be", b"\xfe\xff\x001\0,\0c\0a\0f\0\xe9"),
+        ] {
+            assert!(rows(charset, message).unwrap().contains("| café |"), "{charset}");
+        }
+        let fault = rows("utf-16le", b"1\0,\0c").unwrap_err();
+        assert_eq!(fault, "not UTF-16LE: byte 0x63 at byte 4 of the message");
+        assert!(rows("latin1", b"").unwrap_err().contains("an empty message"));
     }
 
     #[test]

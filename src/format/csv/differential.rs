@@ -14,7 +14,7 @@ use super::index::Kernel;
 use super::plan::{CsvColumn, CsvPlan};
 use super::twins::{decode_by_column, decode_by_record, decode_in_two};
 use super::{CsvOptions, OnFieldCount};
-use crate::format::differential::values::{Kind, Spelling, TYPES};
+use crate::format::differential::values::{Kind, Spelling, TIMESTAMP_FORMATS, TYPES};
 use crate::format::differential::{Noise, Run, check_batches};
 use crate::schema::BytesFormat;
 
@@ -33,6 +33,7 @@ struct Batch {
     /// Whether arrow-csv has all of the options, and gets the same bytes.
     is_plain: bool,
     has_bad_records: bool,
+    timestamp_format: Option<&'static str>,
 }
 
 /// Generated records, and what is known of them.
@@ -70,11 +71,12 @@ impl Batch {
         };
         // Values hold no blanks, and no signs of these kinds, where there are no quotes to hide them.
         let delimiter = match noise.below(8) {
-            0 => Some(b';'),
-            1 => Some(b'\t'),
-            2 => Some(b'|'),
-            3 if quote.is_some() => Some(noise.pick(b" :-.\x01")),
-            4 => Some(b','),
+            0 => Some(';'),
+            1 => Some('\t'),
+            2 => Some('|'),
+            3 if quote.is_some() => Some(noise.pick(&[' ', ':', '-', '.', '\x01'])),
+            4 => Some(','),
+            5 if !is_plain => Some(noise.pick(&['é', '｜', '😀'])),
             _ => None,
         };
         let lenient = |noise: &mut Noise| match !is_plain && noise.once_in(4) {
@@ -84,12 +86,14 @@ impl Batch {
         // What isn't text can be told from the first two also without quotes.
         let literals = if quote.is_some() { ["NULL", "é", "-", "n/a", "0"].as_slice() } else { &["NULL", "é"] };
         let null_literal = (!is_plain && noise.once_in(3)).then(|| noise.pick(literals).to_owned());
+        let timestamp_format = (!is_plain && noise.once_in(3)).then(|| noise.pick(&TIMESTAMP_FORMATS));
         let options = CsvOptions {
+            timestamp_format: timestamp_format.map(|format| format.parse().unwrap()),
             delimiter,
             quote,
             escape: noise.once_in(5).then_some(b'\\'),
             comment: noise.once_in(5).then_some(b'#'),
-            null_literal: null_literal.filter(|literal| !literal.contains(char::from(delimiter.unwrap_or(b',')))),
+            null_literal: null_literal.filter(|literal| !literal.contains(delimiter.unwrap_or(','))),
             missing_fields: lenient(noise),
             extra_fields: lenient(noise),
             decimal_rounding: !is_plain && noise.once_in(3),
@@ -97,7 +101,8 @@ impl Batch {
             ..CsvOptions::default()
         };
         options.check().unwrap();
-        Self { options, fields, columns, is_plain, has_bad_records: !is_plain && noise.once_in(2) }
+        let has_bad_records = !is_plain && noise.once_in(2);
+        Self { options, fields, columns, is_plain, has_bad_records, timestamp_format }
     }
 
     fn spelling(&self) -> Spelling {
@@ -106,6 +111,7 @@ impl Batch {
             is_json: false,
             bytes_format: self.options.bytes_format,
             rounding: self.options.decimal_rounding,
+            timestamp_format: self.timestamp_format,
         }
     }
 
@@ -116,8 +122,12 @@ impl Batch {
         CsvPlan::new(&self.options, self.columns.iter().enumerate().map(column).collect(), self.fields.len())
     }
 
-    fn delimiter(&self) -> u8 {
-        self.options.delimiter.unwrap_or(b',')
+    fn delimiter(&self) -> char {
+        self.options.delimiter.unwrap_or(',')
+    }
+
+    fn write_delimiter(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.delimiter().encode_utf8(&mut [0; 4]).as_bytes());
     }
 
     fn write(&self, noise: &mut Noise, num_records: usize) -> Written {
@@ -170,7 +180,7 @@ impl Batch {
         let quote = char::from(self.options.quote.unwrap_or(b'"'));
         for _ in 0..num_pieces {
             match noise.below(24) {
-                0 if has_most => text.push(self.delimiter().into()),
+                0 if has_most => text.push(self.delimiter()),
                 1 if has_most => text.push('\n'),
                 2 if has_all => text.push_str("\r\n"),
                 3 if has_all => text.push('\r'),
@@ -188,7 +198,7 @@ impl Batch {
             }
         }
         if !has_most {
-            text.retain(|c| c != char::from(self.delimiter()));
+            text.retain(|c| c != self.delimiter());
         }
     }
 
@@ -209,7 +219,7 @@ impl Batch {
         };
         for (place, field) in self.fields[..num_fields].iter().enumerate() {
             if place > 0 {
-                written.bytes.push(self.delimiter());
+                self.write_delimiter(&mut written.bytes);
             }
             let kind = field.map(|column| &self.columns[column]);
             let is_text = kind.is_none_or(Kind::is_text);
@@ -236,7 +246,7 @@ impl Batch {
         }
         if num_fields == self.fields.len() && self.options.extra_fields == OnFieldCount::Lenient && noise.once_in(4) {
             for _ in 0..1 + noise.below(3) {
-                written.bytes.push(self.delimiter());
+                self.write_delimiter(&mut written.bytes);
                 self.text(noise, &mut ours);
                 self.write_field(noise, &ours, 1, usize::MAX, &mut written.bytes);
             }
@@ -274,11 +284,10 @@ impl Batch {
     /// Writes a value that isn't null: quoted where it has to be, and now and then where not; or with escapes.
     fn write_field(&self, noise: &mut Noise, text: &str, place: usize, num_fields: usize, bytes: &mut Vec<u8>) {
         let CsvOptions { quote, escape, comment, null_literal, .. } = &self.options;
-        let is_special = |byte: u8| {
-            byte == self.delimiter() || byte == b'\n' || Some(byte) == *escape || (self.is_plain && byte == b'\r')
-        };
+        let is = |special: Option<u8>, c: char| special.is_some_and(|special| c == char::from(special));
+        let is_special = |c: char| c == self.delimiter() || c == '\n' || is(*escape, c) || (self.is_plain && c == '\r');
         let first = text.as_bytes().first().copied();
-        let has_to = text.bytes().any(is_special)
+        let has_to = text.contains(is_special)
             || (first.is_some() && first == *quote)
             || (place == 0 && first.is_some() && first == *comment)
             || null_literal.as_deref() == Some(text)
@@ -293,11 +302,11 @@ impl Batch {
             && (quote.is_none() || noise.once_in(3));
         match (*quote, *escape) {
             (_, Some(escape)) if has_to && by_escapes => {
-                for (at, byte) in text.bytes().enumerate() {
-                    if is_special(byte) || (at == 0 && (Some(byte) == *quote || Some(byte) == *comment)) {
+                for (at, c) in text.chars().enumerate() {
+                    if is_special(c) || (at == 0 && (is(*quote, c) || is(*comment, c))) {
                         bytes.push(escape);
                     }
-                    bytes.push(byte);
+                    bytes.extend(c.encode_utf8(&mut [0; 4]).as_bytes());
                 }
             }
             (Some(quote), escape) if has_to || noise.once_in(6) => {
@@ -318,12 +327,11 @@ impl Batch {
 
     /// A record with something wrong, without its line end.
     fn write_bad(&self, noise: &mut Noise, bytes: &mut Vec<u8>) {
-        let delimiter = self.delimiter();
         let num_fields = self.fields.len();
         let bare = |bytes: &mut Vec<u8>, num_fields: usize| {
             for place in 0..num_fields {
                 if place > 0 {
-                    bytes.push(delimiter);
+                    self.write_delimiter(bytes);
                 }
                 bytes.push(b'z');
             }
@@ -353,7 +361,7 @@ fn decode_by_arrow(batch: &Batch, written: &Written) -> RecordBatch {
     let mut bytes = &written.canonical;
     if batch.is_plain {
         bytes = &written.bytes;
-        builder = builder.with_delimiter(batch.delimiter()).with_quote(batch.options.quote.unwrap_or(b'"'));
+        builder = builder.with_delimiter(batch.delimiter() as u8).with_quote(batch.options.quote.unwrap_or(b'"'));
         if let Some(escape) = batch.options.escape {
             builder = builder.with_escape(escape);
         }
@@ -439,7 +447,8 @@ fn count(run: &mut Run, batch: &Batch, written: &Written, num_records: usize) {
     }
     let options = &batch.options;
     let shown = |byte: Option<u8>| byte.map_or("none".to_owned(), |byte| format!("{:?}", char::from(byte)));
-    run.count(format!("records with delimiter {}", shown(Some(batch.delimiter()))), num_records);
+    run.count(format!("records with delimiter {:?}", batch.delimiter()), num_records);
+    run.count(format!("records with timestamp format {:?}", batch.timestamp_format.unwrap_or("ISO 8601")), num_records);
     run.count(format!("records with quote {}", shown(options.quote)), num_records);
     run.count(format!("records with escape {}", shown(options.escape)), num_records);
     run.count(format!("records with comments {}", shown(options.comment)), num_records);

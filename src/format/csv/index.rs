@@ -15,8 +15,8 @@
 //! one that closes stands before a delimiter, a record's end or a quote. At the first violation it stops. The records
 //! that it saw end before are exactly those of the reference (`record`): a quote elsewhere would have stopped it.
 //!
-//! Two things it doesn't know, and leaves to those who make one: escapes and comments, which the data must not have
-//! ([`Dialect::is_indexable`]); and that a quote has to close in time, so a record with quotes that is longer than
+//! Things it doesn't know, and leaves to those who make one: a delimiter of several bytes, and escapes and comments,
+//! which the data must not have ([`Dialect::is_indexable`]); and that a quote has to close in time, so a record with quotes that is longer than
 //! `max_record_bytes` has to be shown to the reference.
 //!
 //! The masks are made by AVX2 where the processor has it (`x86`), and everywhere by plain 64-bit arithmetic
@@ -128,7 +128,7 @@ impl Index {
     /// Begins at `at`, where a record starts.
     pub(super) fn new(kernel: Kernel, dialect: &Dialect, at: usize) -> Self {
         let special = Special {
-            delimiter: dialect.delimiter,
+            delimiter: dialect.delimiter.first(),
             quote: dialect.quote.unwrap_or_default(),
             has_quotes: if dialect.quote.is_some() { u64::MAX } else { 0 },
         };
@@ -276,9 +276,10 @@ fn without_line_ends(data: &[u8], base: usize, text_behind: u64) -> u64 {
 }
 
 impl Dialect {
-    /// Says whether `data` has none of the bytes that an index doesn't understand.
+    /// Says whether an index understands all of `data`: a delimiter of one byte, and no escapes or comments.
     pub(super) fn is_indexable(&self, data: &[u8]) -> bool {
-        [self.escape, self.comment].iter().flatten().all(|byte| memchr::memchr(*byte, data).is_none())
+        self.delimiter.is_one_byte()
+            && [self.escape, self.comment].iter().flatten().all(|byte| memchr::memchr(*byte, data).is_none())
     }
 }
 
@@ -343,7 +344,7 @@ mod tests {
     fn every_byte_may_be_the_delimiter_or_the_quote() {
         let all: Vec<u8> = (0..=255).chain((0..=255).rev()).collect();
         for (delimiter, quote) in [(0u8, Some(0x7f)), (0x7f, Some(1)), (b',', None), (b'|', Some(b'\''))] {
-            let dialect = CsvOptions { delimiter: Some(delimiter), quote, ..CsvOptions::default() }.dialect();
+            let dialect = CsvOptions { delimiter: Some(delimiter.into()), quote, ..CsvOptions::default() }.dialect();
             check(&dialect, &all, usize::MAX);
             for byte in 0..=255 {
                 check(&dialect, &[byte; 3], usize::MAX);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 
-use super::record::{Dialect, Scan, text_of};
+use super::CsvOptions;
+use super::record::{Scan, text_of};
 use crate::error::{Error, Result};
 use crate::schema::{infer_type, unify_types};
 
@@ -45,18 +46,18 @@ pub(crate) fn has_header(first: &[String], wanted: &[&str], place: &str) -> Resu
 /// # Errors
 /// [`Error::Schema`] for a header that names a column twice; `place` is the file.
 pub(crate) fn infer_schema(
-    dialect: &Dialect,
-    null_literal: Option<&str>,
+    options: &CsvOptions,
     sample: &[u8],
     at_end: bool,
     max_records: usize,
     header: Option<bool>,
     place: &str,
 ) -> Result<(Schema, bool)> {
+    let dialect = &options.dialect();
     let text = String::from_utf8_lossy(sample);
     let sample = text.as_bytes();
     let mut spans = Vec::new();
-    let (mut first, mut types): (Option<Vec<String>>, Vec<Option<DataType>>) = (None, Vec::new());
+    let (mut first, mut columns): (Option<Vec<String>>, Vec<Suggestions>) = (None, Vec::new());
     let (mut at, mut num_records, mut later_is_typed) = (0, 0, false);
     while at < sample.len() && num_records <= max_records {
         spans.clear();
@@ -67,15 +68,11 @@ pub(crate) fn infer_schema(
                 let fields = spans.iter().map(|span| text_of(dialect, &text, span));
                 if first.is_none() {
                     let fields: Vec<String> = fields.map(Into::into).collect();
-                    types = vec![None; fields.len()];
+                    columns = vec![Suggestions::default(); fields.len()];
                     first = Some(fields);
                 } else {
-                    for (field, known) in fields.zip(&mut types) {
-                        if !field.is_empty() && null_literal != Some(&*field) {
-                            let data_type = infer_type(&field);
-                            later_is_typed |= data_type != DataType::Utf8;
-                            *known = Some(joined(known.take(), data_type));
-                        }
+                    for (field, column) in fields.zip(&mut columns) {
+                        later_is_typed |= column.take(options, &field);
                     }
                 }
                 num_records += 1;
@@ -85,28 +82,74 @@ pub(crate) fn infer_schema(
     }
     let first = first.unwrap_or_default();
     let header = header.unwrap_or_else(|| {
-        (later_is_typed || (num_records == 1 && at_end))
-            && first.iter().all(|field| infer_type(field) == DataType::Utf8)
+        (later_is_typed || (num_records == 1 && at_end)) && !first.iter().any(|field| is_typed(options, field))
     });
     if !header {
-        for (field, known) in first.iter().zip(&mut types) {
-            if !field.is_empty() && null_literal != Some(field.as_str()) {
-                *known = Some(joined(known.take(), infer_type(field)));
-            }
+        for (field, column) in first.iter().zip(&mut columns) {
+            column.take(options, field);
         }
     }
     let mut names = BTreeSet::new();
     let mut fields = Vec::with_capacity(first.len());
-    for (index, (name, data_type)) in first.iter().zip(types).enumerate() {
+    for (index, (name, column)) in first.iter().zip(columns).enumerate() {
         let name = if header { name.clone() } else { format!("f{index}") };
         if !names.insert(name.clone()) {
             return Err(Error::Schema(format!(
                 "{place}: the header names column {name} twice; give a schema and csv.header=false"
             )));
         }
-        fields.push(Field::new(name, data_type.unwrap_or(DataType::Utf8), true));
+        fields.push(Field::new(name, column.data_type(options), true));
     }
     Ok((Schema::new(fields), header))
+}
+
+/// Says whether a text is more than that.
+fn is_typed(options: &CsvOptions, field: &str) -> bool {
+    infer_type(field) != DataType::Utf8
+        || options.timestamp_format.as_ref().is_some_and(|format| format.fraction_digits(field).is_some())
+}
+
+/// What the values of a column suggest.
+#[derive(Clone, Debug, Default)]
+struct Suggestions {
+    /// The narrowest type that holds all.
+    data_type: Option<DataType>,
+    /// Digits behind the second that timestamps need, if all values are written as the option has it.
+    fraction_digits: u8,
+    has_other: bool,
+}
+
+impl Suggestions {
+    /// Adds a value. Says whether it is more than text.
+    fn take(&mut self, options: &CsvOptions, field: &str) -> bool {
+        if field.is_empty() || options.null_literal.as_deref() == Some(field) {
+            return false;
+        }
+        let data_type = infer_type(field);
+        let digits = options.timestamp_format.as_ref().and_then(|format| format.fraction_digits(field));
+        self.fraction_digits = self.fraction_digits.max(digits.unwrap_or(0));
+        self.has_other |= digits.is_none();
+        let is_typed = digits.is_some() || data_type != DataType::Utf8;
+        self.data_type = Some(joined(self.data_type.take(), data_type));
+        is_typed
+    }
+
+    fn data_type(self, options: &CsvOptions) -> DataType {
+        match self.data_type {
+            Some(_) if !self.has_other => {
+                let unit = match self.fraction_digits {
+                    0..=3 => TimeUnit::Millisecond,
+                    4..=6 => TimeUnit::Microsecond,
+                    _ => TimeUnit::Nanosecond,
+                };
+                DataType::Timestamp(unit, None)
+            }
+            // The option says that timestamps look otherwise.
+            Some(DataType::Timestamp(..)) if options.timestamp_format.is_some() => DataType::Utf8,
+            Some(data_type) => data_type,
+            None => DataType::Utf8,
+        }
+    }
 }
 
 /// The type of a column that has values of both.
@@ -119,14 +162,17 @@ fn joined(known: Option<DataType>, other: DataType) -> DataType {
 
 #[cfg(test)]
 mod tests {
-    use super::super::CsvOptions;
     use super::*;
     use crate::schema::format_schema;
 
     #[track_caller]
     fn check(sample: &str, schema: &str, header: bool) {
-        let dialect = CsvOptions::default().dialect();
-        let (got, is_header) = infer_schema(&dialect, None, sample.as_bytes(), true, 20_480, None, "f.csv").unwrap();
+        check_with(&CsvOptions::default(), sample, schema, header);
+    }
+
+    #[track_caller]
+    fn check_with(options: &CsvOptions, sample: &str, schema: &str, header: bool) {
+        let (got, is_header) = infer_schema(options, sample.as_bytes(), true, 20_480, None, "f.csv").unwrap();
         assert_eq!((format_schema(&got).as_str(), is_header), (schema, header), "{sample:?}");
     }
 
@@ -149,6 +195,20 @@ mod tests {
             true,
         );
         check("a\n1\nx\n", "a STRING", true);
+    }
+
+    #[test]
+    fn columns_all_written_as_the_option_has_it_are_timestamps() {
+        let by = |format: &str| CsvOptions { timestamp_format: Some(format.parse().unwrap()), ..CsvOptions::default() };
+        let german = by("%d.%m.%Y %H:%M:%S%.f");
+        check_with(&german, "t,u\n15.08.2023 14:37:35,1\n,2\n", "t TIMESTAMP(3), u BIGINT", true);
+        check_with(&german, "t\n15.08.2023 14:37:35.1234\n", "t TIMESTAMP(6)", true);
+        check_with(&german, "15.08.2023 14:37:35.1234567\n", "f0 TIMESTAMP(9)", false);
+        // ISO 8601 isn't read with the option, so it is text; days still are days.
+        check_with(&german, "t,d\n2023-08-15 14:37:35,2023-08-15\n", "t STRING, d DATE", true);
+        check_with(&german, "t\n15.08.2023 14:37:35\n2023-08-15 14:37:35\n", "t STRING", true);
+        // Numbers that may be days are days only if all of them are.
+        check_with(&by("%Y%m%d"), "t,n\n20230815,20230815\n20230816,99999999\n", "t TIMESTAMP(3), n BIGINT", true);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 #[cfg(test)]
 mod agreement;
+mod charset;
 mod chunk;
 mod columnar;
 mod cutter;
@@ -28,13 +29,15 @@ pub(crate) mod twins;
 
 use std::collections::BTreeMap;
 
+pub use charset::Charset;
+pub(crate) use charset::{CharsetDecoder, Undecodable};
 pub(crate) use cutter::CsvCutter;
 pub(crate) use infer::{has_header, infer_schema};
 pub(crate) use plan::{CsvColumn, CsvPlan};
 pub(crate) use record::{Dialect, first_record};
 
 use crate::error::{Error, Result};
-use crate::schema::BytesFormat;
+use crate::schema::{BytesFormat, TimestampFormat};
 
 /// Whether the first record of each file names its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -65,8 +68,9 @@ pub struct CsvOptions {
     pub header: Header,
     /// Drops the first record; columns go by position then (`csv.ignore-first-line`).
     pub ignore_first_line: bool,
-    /// Between two fields, an ASCII byte (`csv.field-delimiter`); without one a tab in `.tsv` files, else a comma.
-    pub delimiter: Option<u8>,
+    /// Between two fields, any character but a line end (`csv.field-delimiter`); without one a tab in `.tsv` files,
+    /// else a comma.
+    pub delimiter: Option<char>,
     /// Around a field that may contain anything (`csv.quote-character`); none if switched off.
     pub quote: Option<u8>,
     /// Makes the byte behind it a plain one (`csv.escape-character`).
@@ -83,11 +87,16 @@ pub struct CsvOptions {
     pub ignore_parse_errors: bool,
     /// Rounds digits beyond a DECIMAL's scale instead of refusing them (`csv.decimal-rounding`).
     pub decimal_rounding: bool,
+    /// How TIMESTAMP and TIMESTAMP_LTZ are written, if not as ISO 8601 has it (`csv.timestamp-format`).
+    pub timestamp_format: Option<TimestampFormat>,
     /// How BYTES are written (`csv.bytes-format`).
     pub bytes_format: BytesFormat,
     /// A quoted field that is still open so many bytes after its record's start makes the record bad
     /// (`csv.max-record-bytes`).
     pub max_record_bytes: usize,
+    /// How characters are written (`csv.charset`): UTF-8 by default. A byte order mark at the beginning of a file tells
+    /// more. Positions count the bytes of the text as UTF-8.
+    pub charset: Charset,
 }
 
 impl Default for CsvOptions {
@@ -104,8 +113,10 @@ impl Default for CsvOptions {
             extra_fields: OnFieldCount::Fail,
             ignore_parse_errors: false,
             decimal_rounding: false,
+            timestamp_format: None,
             bytes_format: BytesFormat::Base64,
             max_record_bytes: 1 << 20,
+            charset: Charset::default(),
         }
     }
 }
@@ -116,8 +127,10 @@ impl CsvOptions {
     /// # Errors
     /// [`Error::InvalidOption`] with the key at fault.
     pub fn check(&self) -> Result<()> {
+        if matches!(self.separator(), '\n' | '\r') {
+            return Err(Error::option("csv.field-delimiter", "it must be a character other than a line end"));
+        }
         let special = [
-            ("csv.field-delimiter", Some(self.separator())),
             ("csv.quote-character", self.quote),
             ("csv.escape-character", self.escape.filter(|escape| Some(*escape) != self.quote)),
             ("csv.allow-comments", self.comment),
@@ -127,7 +140,9 @@ impl CsvOptions {
             if !byte.is_ascii() || matches!(byte, b'\n' | b'\r' | 0) {
                 return Err(Error::option(*key, "it must be an ASCII character other than a line end"));
             }
-            if let Some((other, _)) = special[..i].iter().find(|(_, other)| other.as_ref() == Some(byte)) {
+            let delimiter = ("csv.field-delimiter", u8::try_from(self.separator()).ok());
+            let mut before = special[..i].iter().chain([&delimiter]);
+            if let Some((other, _)) = before.find(|(_, other)| other.as_ref() == Some(byte)) {
                 return Err(Error::option(*key, format!("it is the same character as {other}")));
             }
         }
@@ -140,13 +155,13 @@ impl CsvOptions {
         Ok(())
     }
 
-    fn separator(&self) -> u8 {
-        self.delimiter.unwrap_or(b',')
+    fn separator(&self) -> char {
+        self.delimiter.unwrap_or(',')
     }
 
     pub(crate) fn dialect(&self) -> Dialect {
         Dialect {
-            delimiter: self.separator(),
+            delimiter: self.separator().into(),
             quote: self.quote,
             // An escape that is the quote itself is the doubling that RFC 4180 knows.
             escape: self.escape.filter(|escape| Some(*escape) != self.quote),
@@ -162,12 +177,13 @@ impl CsvOptions {
         let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| (byte as char).to_string());
         let plain = Self::default();
         let all = [
-            ("csv.field-delimiter", byte(Some(self.separator())), byte(Some(plain.separator()))),
+            ("csv.field-delimiter", self.separator().to_string(), plain.separator().to_string()),
             ("csv.quote-character", byte(self.quote), byte(plain.quote)),
             ("csv.escape-character", byte(self.escape), byte(plain.escape)),
             ("csv.allow-comments", self.comment.is_some().to_string(), plain.comment.is_some().to_string()),
             ("csv.ignore-first-line", self.ignore_first_line.to_string(), plain.ignore_first_line.to_string()),
             ("csv.max-record-bytes", self.max_record_bytes.to_string(), plain.max_record_bytes.to_string()),
+            ("csv.charset", self.charset.to_string(), plain.charset.to_string()),
         ];
         let changed = all.into_iter().filter(|(_, value, default)| value != default);
         changed.map(|(key, value, _)| (key.to_owned(), value)).collect()

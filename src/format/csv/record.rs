@@ -12,10 +12,50 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter, memchr2, memchr3};
 
-/// The special bytes.
+/// What stands between two fields: the UTF-8 of one character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delimiter {
+    bytes: [u8; 4],
+    len: usize,
+}
+
+impl From<char> for Delimiter {
+    fn from(character: char) -> Self {
+        let mut bytes = [0; 4];
+        let len = character.encode_utf8(&mut bytes).len();
+        Self { bytes, len }
+    }
+}
+
+impl Delimiter {
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The first byte of it, which no other byte of a character is.
+    pub(super) fn first(self) -> u8 {
+        self.bytes[0]
+    }
+
+    pub(super) fn is_one_byte(self) -> bool {
+        self.len == 1
+    }
+
+    /// Says whether `data` begins with it.
+    fn begins(&self, data: &[u8]) -> bool {
+        data.first() == Some(&self.bytes[0]) && (self.len == 1 || data.starts_with(self.as_bytes()))
+    }
+
+    /// Says whether `data` may be the beginning of it.
+    fn may_go_on(&self, data: &[u8]) -> bool {
+        self.as_bytes().starts_with(data)
+    }
+}
+
+/// The special characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dialect {
-    pub(crate) delimiter: u8,
+    pub(crate) delimiter: Delimiter,
     pub(crate) quote: Option<u8>,
     pub(crate) escape: Option<u8>,
     pub(crate) comment: Option<u8>,
@@ -94,9 +134,9 @@ impl Dialect {
             return Scan::Incomplete;
         }
         let mut field = start;
-        for delimiter in memchr_iter(self.delimiter, line) {
+        for delimiter in memchr_iter(self.delimiter.first(), line).filter(|at| self.delimiter.begins(&line[*at..])) {
             fields.push(plain(field, start + delimiter));
-            field = start + delimiter + 1;
+            field = start + delimiter + self.delimiter.len;
         }
         fields.push(plain(field, line_end));
         Scan::Record { next }
@@ -145,7 +185,11 @@ impl Dialect {
                     fields.truncate(first_field);
                     return Scan::Incomplete;
                 }
-                [byte, ..] if *byte == self.delimiter => at = end + 1,
+                rest if self.delimiter.begins(rest) => at = end + self.delimiter.len,
+                rest if !at_end && self.delimiter.may_go_on(rest) => {
+                    fields.truncate(first_field);
+                    return Scan::Incomplete;
+                }
                 _ => return broken(fields, BrokenQuotes::TextBehind(end)),
             }
         }
@@ -190,15 +234,20 @@ impl Dialect {
         loop {
             let rest = data.get(at..).unwrap_or_default();
             let found = match self.escape {
-                Some(escape) => memchr3(self.delimiter, b'\n', escape, rest),
-                None => memchr2(self.delimiter, b'\n', rest),
+                Some(escape) => memchr3(self.delimiter.first(), b'\n', escape, rest),
+                None => memchr2(self.delimiter.first(), b'\n', rest),
             };
             let Some(found) = found.map(|len| at + len) else {
                 return at_end.then_some(Span { escaped, ..plain(start, data.len()) });
             };
-            if Some(data[found]) == self.escape && data[found] != self.delimiter {
+            if Some(data[found]) == self.escape {
                 escaped = true;
                 at = found + 2;
+                continue;
+            }
+            if data[found] != b'\n' && !self.delimiter.begins(&data[found..]) {
+                // Another character that begins as it does.
+                at = found + 1;
                 continue;
             }
             let end = if data[found] == b'\n' { trim_cr(data, start, found, true) } else { found };
@@ -358,7 +407,7 @@ mod tests {
         check(&options, "\"a\\\"b\",c\\,d\n\"x\"\"y\",\\\\", &[&["a\"b", "c,d"], &["x\"y", "\\"]]);
         let options = CsvOptions { quote: None, ..CsvOptions::default() };
         check(&options, "\"a,b\"\n", &[&["\"a", "b\""]]);
-        let options = CsvOptions { delimiter: Some(b'\t'), ..CsvOptions::default() };
+        let options = CsvOptions { delimiter: Some('\t'), ..CsvOptions::default() };
         check(&options, "a,b\tc\n", &[&["a,b", "c"]]);
     }
 
@@ -375,6 +424,32 @@ mod tests {
             let Scan::Broken { next, .. } = whole else { panic!("{data:?}: {whole:?}") };
             assert_eq!(dialect.scan(&data.as_bytes()[..next], 0, true, &mut Vec::new()), whole, "{data:?}");
         }
+    }
+
+    #[test]
+    fn any_character_may_be_the_delimiter() {
+        let by = |delimiter| CsvOptions { delimiter: Some(delimiter), ..CsvOptions::default() };
+        check(&by('§'), "a§b\n\"x§y\"§¨¶\n§\n", &[&["a", "b"], &["x§y", "¨¶"], &["", ""]]);
+        // Characters that begin with the same bytes are others.
+        check(&by('｜'), "a｜b｝｜\n\"q\"｜（\n", &[&["a", "b｝", ""], &["q", "（"]]);
+        check(&by('😀'), "a😀😁\n", &[&["a", "😁"]]);
+        check(&by('\0'), "a\0\"b\0c\"\n", &[&["a", "b\0c"]]);
+        check(&by('\u{1}'), "a\u{1}b,c\n", &[&["a", "b,c"]]);
+        check(&by('\u{7f}'), "a\u{7f}b", &[&["a", "b"]]);
+        let escaped = CsvOptions { escape: Some(b'\\'), ..by('§') };
+        check(&escaped, "a\\§b§c\n\"x\\\"\"§¨\\", &[&["a§b", "c"], &["x\"", "¨"]]);
+        check(&by('§'), "\"a\"¨\nb§c\n", &[&["!"], &["b", "c"]]);
+    }
+
+    #[test]
+    fn half_a_delimiter_is_incomplete() {
+        let dialect = CsvOptions { delimiter: Some('｜'), ..CsvOptions::default() }.dialect();
+        let data = "\"a\"｜\"b\"｜c\n".as_bytes();
+        for len in 1..data.len() {
+            let scan = dialect.scan(&data[..len], 0, false, &mut Vec::new());
+            assert_eq!(scan, Scan::Incomplete, "of {len} bytes");
+        }
+        assert_eq!(dialect.scan(data, 0, false, &mut Vec::new()), Scan::Record { next: data.len() });
     }
 
     #[test]

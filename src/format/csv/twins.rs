@@ -36,7 +36,7 @@ const SHAPES: [(&str, &[usize], usize); 8] = [
 pub(crate) fn check_index(input: &[u8]) {
     let [choice, step, data @ ..] = input else { return };
     let quote = [Some(b'"'), Some(b'\''), None, Some(b'a')][usize::from(*choice) % 4];
-    let delimiter = [b',', b';', b'\t', 0][usize::from(*choice >> 2) % 4];
+    let delimiter = [',', ';', '\t', '\0'][usize::from(*choice >> 2) % 4];
     let options = CsvOptions { quote, delimiter: Some(delimiter), ..CsvOptions::default() };
     oracle::check(&options.dialect(), data, 1 + usize::from(*step));
 }
@@ -148,7 +148,7 @@ fn options_of(dialect: u8, counts: u8, limit: u8) -> CsvOptions {
     let on = |bit: u8| counts >> bit & 1 == 1;
     let on_count = |bit: u8| if on(bit) { OnFieldCount::Lenient } else { OnFieldCount::Fail };
     CsvOptions {
-        delimiter: [None, Some(b';')][usize::from(dialect & 1)],
+        delimiter: [None, Some(if dialect & 0x80 == 0 { ';' } else { '§' })][usize::from(dialect & 1)],
         quote: [Some(b'"'), Some(b'"'), Some(b'\''), None][usize::from(dialect >> 1 & 3)],
         escape: (dialect >> 3 & 3 == 3).then_some(b'\\'),
         comment: (dialect >> 5 & 3 == 3).then_some(b'#'),

@@ -52,6 +52,9 @@ pub(in super::super) const TYPES: [&str; 37] = [
     "TIMESTAMP_LTZ(9)",
 ];
 
+/// With a fraction of the second, and without.
+pub(in super::super) const TIMESTAMP_FORMATS: [&str; 2] = ["%d.%m.%Y %H:%M:%S%.f", "%m/%d/%Y %I:%M:%S %p"];
+
 /// One type, and what decides how its values are written.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Kind {
@@ -83,6 +86,8 @@ pub(in super::super) struct Spelling {
     pub(in super::super) bytes_format: BytesFormat,
     /// Digits beyond a DECIMAL's scale are rounded.
     pub(in super::super) rounding: bool,
+    /// One of [`TIMESTAMP_FORMATS`], if not ISO 8601.
+    pub(in super::super) timestamp_format: Option<&'static str>,
 }
 
 impl Kind {
@@ -422,6 +427,21 @@ fn timestamp(
         false => noise.below(315_537_000_000) as i64 - 62_135_500_000,
     };
     let time = DateTime::from_timestamp(seconds, 0).unwrap();
+    if let Some(format) = spelling.timestamp_format {
+        let has_fraction = format.ends_with("%.f");
+        let _ = write!(ours, "{}", time.format(format));
+        let _ = write!(theirs, "{}", time.format("%Y-%m-%d %H:%M:%S"));
+        if has_fraction {
+            let len = noise.below(10);
+            let mut fraction = String::new();
+            digits(noise, len, &mut fraction);
+            let point = |fraction: &str| if fraction.is_empty() { "" } else { "." };
+            let cut = &fraction[..len.min(kept)];
+            let _ = write!(ours, "{}{fraction}", point(&fraction));
+            let _ = write!(theirs, "{}{cut}", point(cut));
+        }
+        return;
+    }
     let separator = if noise.once_in(3) { 'T' } else { ' ' };
     let _ = write!(theirs, "{}{separator}{}", time.format("%Y-%m-%d"), time.format("%H:%M:%S"));
     fraction(noise, kept, spelling, ours, theirs);

@@ -284,8 +284,13 @@ impl Batch {
     }
 
     fn write_scalar(&self, noise: &mut Noise, kind: &Kind, ours: &mut String, theirs: &mut String) {
-        let spelling =
-            Spelling { is_plain: self.is_plain, is_json: true, bytes_format: BytesFormat::Base64, rounding: false };
+        let spelling = Spelling {
+            is_plain: self.is_plain,
+            is_json: true,
+            bytes_format: BytesFormat::Base64,
+            rounding: false,
+            timestamp_format: None,
+        };
         let (mut our_value, mut their_value) = (String::new(), String::new());
         let is_free = !self.is_plain;
         if kind.is_text() {

@@ -9,6 +9,8 @@
 
 #[cfg(test)]
 mod agreement;
+#[cfg(test)]
+mod beside_arrow;
 mod column;
 mod decoder;
 #[cfg(all(test, feature = "csv"))]
@@ -35,7 +37,7 @@ pub struct JsonOptions {
     /// `json.fail-on-missing-field`, off by default.
     pub fail_on_missing_field: bool,
     /// Whether a key is also a column's if only the case of letters differs, where no column has its exact
-    /// name: `json.case-insensitive-names`, off by default.
+    /// name: `json.case-insensitive-names`, off by default. Of keys that are one column's the last value counts.
     pub case_insensitive_names: bool,
     /// Whether text columns take numbers and booleans, and columns of numbers and booleans take strings:
     /// `json.coerce`, off by default.

@@ -3,12 +3,14 @@
 //! The type is looked at once a column, not once a value: behind each arm of [`ColumnBuilder::extend`] stands a loop
 //! of its own, which ends in the array's buffers.
 
+use std::sync::Arc;
+
 use arrow::array::{ArrayRef, BooleanBuilder, StringViewBuilder};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Decimal256Type, Field, Float32Type, Float64Type, Int8Type, Int16Type,
-    Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
-    TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    DataType, Date32Type, Decimal128Type, Decimal256Type, Field, FieldRef, Float32Type, Float64Type, Int8Type,
+    Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType,
+    Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
 use super::bytes::boolean;
@@ -17,16 +19,18 @@ use super::decimal::{DecimalShape, decimal128, decimal256};
 use super::float::{float32, float64};
 use super::int::{int, uint64};
 use super::time::{LastDay, date, time_of_day, timestamp};
-use super::{Outcome, ValueFault, ValueOptions};
+use super::{Outcome, TimestampFormat, ValueFault, ValueOptions};
 use crate::error::{Error, Result};
 use crate::schema::{precision, type_name};
 
 /// Collects the values of one column out of text.
 #[derive(Debug)]
 pub(crate) struct ColumnBuilder {
-    field: Field,
+    field: FieldRef,
     /// Digits behind the second that are kept.
     precision: u8,
+    /// How timestamps are written, if not as ISO 8601 has it.
+    timestamp_format: Option<TimestampFormat>,
     last_day: LastDay,
     values: Values,
 }
@@ -67,7 +71,7 @@ impl ColumnBuilder {
     ///
     /// # Errors
     /// [`Error::Schema`] for a type that text can't become.
-    pub(crate) fn try_new(field: &Field, options: ValueOptions, rows: usize) -> Result<Self> {
+    pub(crate) fn try_new(field: &Field, options: ValueOptions<'_>, rows: usize) -> Result<Self> {
         use TimeUnit::*;
         let shape = |precision, scale| DecimalShape { precision, scale, rounding: options.decimal_rounding };
         let values = match *field.data_type() {
@@ -108,7 +112,8 @@ impl ColumnBuilder {
             }
         };
         let precision = precision(field).unwrap_or(9);
-        Ok(Self { field: field.clone(), precision, last_day: LastDay::default(), values })
+        let timestamp_format = options.timestamp_format.cloned();
+        Ok(Self { field: Arc::new(field.clone()), precision, timestamp_format, last_day: LastDay::default(), values })
     }
 
     /// The column's name and type.
@@ -140,7 +145,8 @@ impl ColumnBuilder {
     ///
     /// After a fault the values before it are in the column, and those behind it aren't.
     pub(crate) fn extend<'a>(&mut self, values: impl Iterator<Item = Option<&'a str>>) -> Outcome<()> {
-        let Self { field, precision, last_day, values: column } = self;
+        let Self { field, precision, timestamp_format, last_day, values: column } = self;
+        let format = timestamp_format.as_ref();
         let (precision, feed) = (*precision, Feed { values, nullable: field.is_nullable() });
         match column {
             Values::Int8(v) => feed.fill(v, int),
@@ -161,10 +167,10 @@ impl ColumnBuilder {
             Values::TimeMilli(v) => feed.fill(v, |text| Ok(time_of_day::<3>(text, precision)? as i32)),
             Values::TimeMicro(v) => feed.fill(v, |text| time_of_day::<6>(text, precision)),
             Values::TimeNano(v) => feed.fill(v, |text| time_of_day::<9>(text, precision)),
-            Values::StampSecond(v) => feed.fill(v, |text| timestamp::<0>(text, precision, last_day)),
-            Values::StampMilli(v) => feed.fill(v, |text| timestamp::<3>(text, precision, last_day)),
-            Values::StampMicro(v) => feed.fill(v, |text| timestamp::<6>(text, precision, last_day)),
-            Values::StampNano(v) => feed.fill(v, |text| timestamp::<9>(text, precision, last_day)),
+            Values::StampSecond(v) => feed.stamps::<0, _>(v, precision, format, last_day),
+            Values::StampMilli(v) => feed.stamps::<3, _>(v, precision, format, last_day),
+            Values::StampMicro(v) => feed.stamps::<6, _>(v, precision, format, last_day),
+            Values::StampNano(v) => feed.stamps::<9, _>(v, precision, format, last_day),
             Values::Boolean(v) => feed.fill(v, boolean),
             Values::Utf8(v) => feed.fill(v, Ok),
             Values::LargeUtf8(v) => feed.fill(v, Ok),
@@ -244,6 +250,21 @@ impl<'a, I: Iterator<Item = Option<&'a str>>> Feed<I> {
             }
         }
         Ok(())
+    }
+
+    /// The loop of timestamps: by a format if there is one.
+    #[inline(always)]
+    fn stamps<const UNIT: usize, C: Take<i64>>(
+        self,
+        cells: &mut C,
+        precision: u8,
+        format: Option<&TimestampFormat>,
+        last_day: &mut LastDay,
+    ) -> Outcome<()> {
+        match format {
+            None => self.fill(cells, |text| timestamp::<UNIT>(text, precision, last_day)),
+            Some(format) => self.fill(cells, |text| format.read::<UNIT>(text, precision)),
+        }
     }
 }
 

@@ -132,8 +132,11 @@ mod tests {
     use super::ValueFault::*;
     use super::*;
 
-    const ROUNDING: ValueOptions =
-        ValueOptions { decimal_rounding: true, bytes_format: super::super::BytesFormat::Base64 };
+    const ROUNDING: ValueOptions<'static> = ValueOptions {
+        decimal_rounding: true,
+        bytes_format: super::super::BytesFormat::Base64,
+        timestamp_format: None,
+    };
 
     #[test]
     fn decimals_are_exact() {

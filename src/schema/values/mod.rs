@@ -26,6 +26,7 @@ mod oracle;
 #[cfg(any(test, fuzzing))]
 mod slow_time;
 mod time;
+mod timestamp_format;
 mod word;
 
 use arrow::datatypes::Field;
@@ -35,6 +36,7 @@ pub(crate) use infer::infer_type;
 #[cfg(any(test, fuzzing))]
 pub(crate) use slow_time::check_times;
 pub(crate) use time::timestamp_millis;
+pub use timestamp_format::TimestampFormat;
 
 use super::type_name;
 use crate::error::{Reason, quoted};
@@ -51,11 +53,13 @@ pub enum BytesFormat {
 
 /// What decides how text is read, apart from the type.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ValueOptions {
+pub(crate) struct ValueOptions<'a> {
     /// How BYTES are written.
     pub(crate) bytes_format: BytesFormat,
     /// Whether digits beyond a DECIMAL's scale are rounded (half away from zero) instead of refused.
     pub(crate) decimal_rounding: bool,
+    /// How timestamps are written, if not as ISO 8601 has it.
+    pub(crate) timestamp_format: Option<&'a TimestampFormat>,
 }
 
 /// Why a text isn't a value of a column's type.

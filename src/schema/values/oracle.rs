@@ -23,7 +23,7 @@ fn shown(array: &dyn Array) -> String {
     ArrayFormatter::try_new(array, &FormatOptions::default()).unwrap().value(0).to_string()
 }
 
-pub(super) fn read_with(sql: &str, text: &str, options: ValueOptions) -> Result<String, ValueFault> {
+pub(super) fn read_with(sql: &str, text: &str, options: ValueOptions<'_>) -> Result<String, ValueFault> {
     let mut column = ColumnBuilder::try_new(&field(sql), options, 1).unwrap();
     column.push(text)?;
     Ok(shown(&column.finish()))

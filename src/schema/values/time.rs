@@ -194,7 +194,7 @@ pub(super) fn general_timestamp<const UNIT: usize>(text: &[u8], precision: u8) -
     in_units::<UNIT>(midnight + seconds - zone_offset(zone)?, nanos)
 }
 
-fn in_units<const UNIT: usize>(seconds: i64, nanos: u32) -> Outcome<i64> {
+pub(super) fn in_units<const UNIT: usize>(seconds: i64, nanos: u32) -> Outcome<i64> {
     let per_second = units_per_second::<UNIT>();
     let units =
         i128::from(seconds) * i128::from(per_second) + i128::from(nanos) * i128::from(per_second) / 1_000_000_000;

@@ -47,7 +47,7 @@ pub(super) fn byte_by_byte(dialect: &Dialect, data: &[u8]) -> Said {
     let mut field_start = true;
     for (at, byte) in data.iter().enumerate() {
         let is_quote = dialect.quote == Some(*byte);
-        let is_structural = !said.ends_inside && (*byte == dialect.delimiter || *byte == b'\n');
+        let is_structural = !said.ends_inside && (*byte == dialect.delimiter.first() || *byte == b'\n');
         let is_behind_closing = at > 0 && dialect.quote == Some(data[at - 1]) && !said.ends_inside;
         let is_crlf = data[at..].starts_with(b"\r\n");
         let opens = is_quote && !said.ends_inside;

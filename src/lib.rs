@@ -75,6 +75,9 @@ pub mod checkpoint;
 pub mod error;
 pub mod file;
 pub mod format;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hybrid;
 #[cfg(feature = "kafka")]
 pub mod kafka;

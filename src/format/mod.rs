@@ -6,6 +6,8 @@
 
 #[cfg(feature = "csv")]
 pub(crate) mod csv;
+#[cfg(all(test, feature = "csv", feature = "json"))]
+mod differential;
 #[cfg(feature = "json")]
 pub(crate) mod json;
 #[cfg(feature = "parquet")]

@@ -18,6 +18,8 @@ pub use mapping::{ColumnRule, Mapping, OnExtra, OnMissing};
 pub(crate) use mapping::{Fit, FitTarget, RowFault};
 pub(crate) use metadata::Origin;
 pub use metadata::Provenance;
+#[cfg(any(test, fuzzing))]
+pub(crate) use values::check_times;
 pub use values::{BytesFormat, TimestampFormat};
 pub(crate) use values::{ColumnBuilder, ValueFault, ValueOptions, infer_type, timestamp_millis, with_article};
 

@@ -25,10 +25,12 @@ mod kafka_cli;
 mod kafka_sink;
 mod layering;
 mod memory;
+mod nasty;
 #[cfg(feature = "cli")]
 mod process;
 #[cfg(feature = "cli")]
 mod readme;
+mod resume;
 mod rules;
 #[cfg(all(feature = "kafka", feature = "cli"))]
 mod topic;

@@ -12,6 +12,7 @@ use segue::file::FileSource;
 use segue::hybrid::HybridSource;
 
 use crate::common::{folder, parquet_bytes, read_all, schema};
+use crate::nasty;
 
 const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
 
@@ -141,6 +142,34 @@ fn any_number_of_threads_prints_the_same_bytes() {
     let one = bytes("1");
     assert_eq!(one.iter().filter(|&&byte| byte == b'\n').count(), 1 + 91 + 27);
     assert!(one == bytes("2") && one == bytes("8"));
+}
+
+/// Nor does any other setting that only says with what means to read.
+#[test]
+fn threads_batches_and_memory_change_no_byte_of_several_megabytes() {
+    let folder = folder(&[("a.csv", &nasty::csv(8_000, false).bytes), ("b.ndjson", &nasty::ndjson(2_000).bytes)]);
+    let bytes = |settings: &[&str]| {
+        let output = Command::new(SEGUE)
+            .current_dir(folder.path())
+            .args(["read", "a.csv", "b.ndjson", "--schema", nasty::CSV_SCHEMA, "--output", "csv", "--metadata", "all"])
+            .args(settings)
+            .arg("--quiet")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{settings:?}: {}", told(&output));
+        output.stdout
+    };
+    let one = bytes(&["--threads", "1"]);
+    assert!(one.len() > 5_000_000, "{} bytes", one.len());
+    for threads in ["2", "3", "4", "5", "6", "7", "8"] {
+        assert!(bytes(&["--threads", threads]) == one, "other bytes with {threads} threads");
+    }
+    for (threads, batch_rows, memory) in
+        [("1", "1", "64mb"), ("2", "333", "8mb"), ("5", "8192", "8mb"), ("8", "7", "64mb"), ("8", "100000", "64mb")]
+    {
+        let settings = ["--threads", threads, "--batch-rows", batch_rows, "--memory", memory];
+        assert!(bytes(&settings) == one, "other bytes with {settings:?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Whatever the bytes and the options: columns over the index and the scalar reference say the same.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::AsArray;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -11,68 +10,10 @@ use super::columnar::Indexing;
 use super::decoder::CsvDecoder;
 use super::index::Kernel;
 use super::plan::{CsvColumn, CsvPlan};
-use super::record::{Dialect, Scan};
+use super::twins::{Decoded, cut_by_record, decode_by_column, decode_by_record, decode_in_two, decode_messages};
 use super::{CsvCutter, CsvOptions, OnFieldCount};
-use crate::format::{OnBadMessage, RecordCutter, RecordDecoder, RecordFault, decode_each_message};
+use crate::format::{RecordCutter, RecordDecoder, decode_each_message};
 use crate::schema::parse_schema;
-
-/// What a decoder makes of a chunk: rows, where they start, bad records, and where it stopped.
-type Decoded = (RecordBatch, Vec<u64>, Vec<RecordFault>, usize);
-
-/// Collects faults, up to `max` of them.
-fn collecting(faults: &mut Vec<RecordFault>, max: usize) -> impl FnMut(RecordFault) -> ControlFlow<()> {
-    move |fault| {
-        faults.push(fault);
-        if faults.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    }
-}
-
-fn decode(mut decoder: CsvDecoder, chunk: &[u8], max_faults: usize) -> Decoded {
-    let (mut starts, mut faults) = (vec![7], Vec::new());
-    let end = decoder.decode(chunk, 0, &mut starts, &mut collecting(&mut faults, max_faults));
-    (decoder.finish().unwrap(), starts, faults, end)
-}
-
-fn decode_by_record(mut decoder: CsvDecoder, chunk: &[u8], max_faults: usize) -> Decoded {
-    let (mut starts, mut faults) = (vec![7], Vec::new());
-    let end = decoder.decode_by_reference(chunk, &mut starts, &mut collecting(&mut faults, max_faults));
-    (decoder.finish().unwrap(), starts, faults, end)
-}
-
-/// What a decoder makes of messages: rows, bad messages, and where it stopped.
-type DecodedMessages = (RecordBatch, Vec<(usize, RecordFault)>, usize);
-
-type DecodeMessages = fn(&mut CsvDecoder, &[u8], &[usize], usize, &mut OnBadMessage<'_>) -> usize;
-
-fn decode_messages(
-    mut decoder: CsvDecoder,
-    decode: DecodeMessages,
-    values: &[u8],
-    ends: &[usize],
-    first: usize,
-    max_faults: usize,
-) -> DecodedMessages {
-    let mut faults = Vec::new();
-    let end = decode(&mut decoder, values, ends, first, &mut |index, fault| {
-        faults.push((index, fault));
-        if faults.len() < max_faults { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    (decoder.finish().unwrap(), faults, end)
-}
-
-/// Cuts by the reference alone.
-fn cut_by_record(dialect: &Dialect, data: &[u8]) -> usize {
-    let mut at = 0;
-    while at < data.len() {
-        match dialect.scan(data, at, false, &mut Vec::new()) {
-            Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
-                at = next
-            }
-            Scan::Incomplete => break,
-        }
-    }
-    at
-}
 
 fn kernels() -> impl Strategy<Value = Kernel> {
     select(vec![Kernel::Swar, Kernel::detect()])
@@ -193,8 +134,8 @@ fn what_follows_a_record_for_the_reference_is_decoded_as_by_the_reference() {
     let plan = plan(&("s STRING", vec![0], 1), &CsvOptions::default());
     for chunk in ["", "\r", "6\"", "6\"\n", "a\n6\"\n\"b\n\"\n6\"\n\nc", "\"a\"\r\n\"b\"", "\"a\"\r"] {
         let chunk = chunk.as_bytes();
-        let expected = decode_by_record(plan.decoder(0).unwrap(), chunk, 1);
-        assert_eq!(decode(plan.decoder(0).unwrap(), chunk, 1), expected, "{chunk:?}");
+        let expected = decode_by_record(&plan, chunk, 1);
+        assert_eq!(decode_by_column(&plan, Indexing::detect(), chunk, 1), expected, "{chunk:?}");
     }
 }
 
@@ -210,9 +151,9 @@ proptest! {
         max_faults in select(vec![1, 2, usize::MAX]),
     ) {
         let plan = plan(&shape, &options);
-        let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes });
-        let by_record = plan.decoder(0).unwrap();
-        prop_assert_eq!(decode(by_column, &chunk, max_faults), decode_by_record(by_record, &chunk, max_faults));
+        let indexing = Indexing { kernel, window_bytes };
+        let by_column = decode_by_column(&plan, indexing, &chunk, max_faults);
+        prop_assert_eq!(by_column, decode_by_record(&plan, &chunk, max_faults));
     }
 
     /// Whatever stands between fields, they are the same: a delimiter of several bytes is only known to the reference,
@@ -227,7 +168,8 @@ proptest! {
         let cells = |delimiter: char, chunk: &[u8]| {
             let options = CsvOptions { delimiter: Some(delimiter), quote, escape, ..CsvOptions::default() };
             let shape = ("s STRING, t STRING", vec![0, 1], 2);
-            let (rows, starts, faults, _) = decode(plan(&shape, &options).decoder(0).unwrap(), chunk, usize::MAX);
+            let decoded = decode_by_column(&plan(&shape, &options), Indexing::detect(), chunk, usize::MAX);
+            let Decoded { rows, starts, faults, .. } = decoded;
             let cells = rows.columns().iter().flat_map(|column| column.as_string::<i32>().iter().flatten());
             let cells: Vec<String> = cells.map(|cell| cell.replace(delimiter, ",")).collect();
             let reasons: Vec<_> = faults.into_iter().map(|fault| fault.reason).collect();
@@ -284,6 +226,17 @@ proptest! {
         }
     }
 
+    #[test]
+    fn pieces_decode_as_the_whole((shape, mut chunk) in cases(), options in options(), kernel in kernels()) {
+        chunk.truncate(80);
+        let plan = plan(&shape, &options);
+        let indexing = Indexing { kernel, window_bytes: 64 };
+        let whole = decode_by_record(&plan, &chunk, usize::MAX);
+        for len in 0..=chunk.len() {
+            prop_assert_eq!(&decode_in_two(&plan, indexing, &chunk, len), &whole, "byte {} ends a piece", len);
+        }
+    }
+
     /// Good messages beside any others come out as if those weren't there.
     #[test]
     fn a_good_message_comes_out_the_same_beside_any_bytes(
@@ -336,16 +289,16 @@ proptest! {
         window_bytes in select(vec![64usize, 1 << 15]),
     ) {
         let plan = plan(&("i INT, s STRING", vec![0, 1], 2), &CsvOptions::default());
-        let decoder = || plan.decoder(0).unwrap().with_indexing(Indexing { kernel: Kernel::detect(), window_bytes });
+        let indexing = Indexing { kernel: Kernel::detect(), window_bytes };
         let chunk: Vec<u8> = lines.iter().flat_map(|(_, line)| [line, line_end.as_bytes()].concat()).collect();
-        let (batch, starts, faults, end) = decode(decoder(), &chunk, usize::MAX);
+        let Decoded { rows, starts, faults, end } = decode_by_column(&plan, indexing, &chunk, usize::MAX);
         prop_assert_eq!(end, chunk.len());
         prop_assert_eq!(faults.len(), lines.iter().filter(|(is_good, _)| !is_good).count());
         let (mut at, mut row) = (0, 0);
         for (is_good, line) in &lines {
             if *is_good {
-                prop_assert_eq!(starts[row + 1], at as u64, "the first start stands for what was there before");
-                prop_assert_eq!(batch.slice(row, 1), decode(decoder(), line, 1).0);
+                prop_assert_eq!(starts[row], at as u64);
+                prop_assert_eq!(rows.slice(row, 1), decode_by_column(&plan, indexing, line, 1).rows);
                 row += 1;
             }
             at += line.len() + line_end.len();

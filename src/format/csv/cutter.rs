@@ -81,7 +81,7 @@ impl RecordCutter for CsvCutter {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl CsvCutter {
     /// Cuts by another index.
     pub(super) fn with_kernel(mut self, kernel: Kernel) -> Self {

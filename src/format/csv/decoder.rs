@@ -306,7 +306,7 @@ fn broken(data: &[u8], record: Range<usize>, why: BrokenQuotes) -> RecordFault {
     RecordFault::new(record, Reason::Quotes, message)
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl CsvDecoder {
     /// Indexes in another way.
     pub(super) fn with_indexing(mut self, indexing: Indexing) -> Self {

@@ -22,6 +22,8 @@
 //! The masks are made by AVX2 where the processor has it (`x86`), and everywhere by plain 64-bit arithmetic
 //! (`swar`); tests hold the two against each other and against single bytes.
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod oracle;
 mod positions;
 mod swar;
 #[cfg(target_arch = "x86_64")]
@@ -286,89 +288,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::CsvOptions;
+    use super::oracle::{byte_by_byte, check, indexed};
     use super::*;
-
-    /// What an index says of some data: positions, and whether all of it is regular.
-    #[derive(Debug, PartialEq, Eq, Default)]
-    struct Said {
-        structural: Vec<usize>,
-        record_ends: Vec<usize>,
-        doubled: Vec<usize>,
-        is_regular: bool,
-        ends_inside: bool,
-        has_quotes: bool,
-    }
-
-    impl Visitor for Said {
-        fn visit(&mut self, found: Found) -> Result<(), Irregular> {
-            let Self { structural, record_ends, doubled, .. } = self;
-            for (list, mask) in
-                [(structural, found.structural), (record_ends, found.record_ends), (doubled, found.doubled)]
-            {
-                list.extend((0..64).filter(|place| mask >> place & 1 == 1).map(|place| found.base + place));
-            }
-            Ok(())
-        }
-    }
-
-    fn indexed(kernel: Kernel, dialect: &Dialect, data: &[u8], step: usize) -> Said {
-        let (mut said, mut index) = (Said::default(), Index::new(kernel, dialect, 0));
-        said.is_regular = loop {
-            if index.advance(data, step, &mut said).is_err() {
-                break false;
-            }
-            if index.at() == data.len() {
-                break true;
-            }
-        };
-        if said.is_regular {
-            (said.ends_inside, said.has_quotes) = (index.is_inside(), index.has_quotes());
-        }
-        said
-    }
-
-    /// The same, byte by byte.
-    fn byte_by_byte(dialect: &Dialect, data: &[u8]) -> Said {
-        let mut said = Said { is_regular: true, ..Said::default() };
-        let mut field_start = true;
-        for (at, byte) in data.iter().enumerate() {
-            let is_quote = dialect.quote == Some(*byte);
-            let is_structural = !said.ends_inside && (*byte == dialect.delimiter.first() || *byte == b'\n');
-            let is_behind_closing = at > 0 && dialect.quote == Some(data[at - 1]) && !said.ends_inside;
-            let is_crlf = data[at..].starts_with(b"\r\n");
-            let opens = is_quote && !said.ends_inside;
-            if (opens && !field_start && !is_behind_closing)
-                || (is_behind_closing && !is_quote && !is_structural && !is_crlf)
-            {
-                return Said { is_regular: false, ends_inside: false, has_quotes: false, ..said };
-            }
-            if opens && is_behind_closing {
-                said.doubled.push(at);
-            }
-            if is_structural {
-                said.structural.push(at);
-            }
-            if is_structural && *byte == b'\n' {
-                said.record_ends.push(at);
-            }
-            said.has_quotes |= is_quote;
-            said.ends_inside ^= is_quote;
-            field_start = is_structural;
-        }
-        said
-    }
-
-    fn kernels() -> [Kernel; 2] {
-        [Kernel::Swar, Kernel::detect()]
-    }
-
-    #[track_caller]
-    fn check(dialect: &Dialect, data: &[u8], step: usize) {
-        let expected = byte_by_byte(dialect, data);
-        for kernel in kernels() {
-            assert_eq!(indexed(kernel, dialect, data, step), expected, "{kernel:?}, {step} bytes a step: {data:?}");
-        }
-    }
 
     /// Numbers that look random and are the same in every run.
     fn noise(seed: u64) -> impl Iterator<Item = usize> {
@@ -382,6 +303,8 @@ mod tests {
 
     #[test]
     fn text_is_told_from_structure() {
+        // So that a run under valgrind says what it looked at.
+        println!("the fastest here: {:?}", Kernel::detect());
         let said = indexed(Kernel::detect(), &CsvOptions::default().dialect(), b"1,\"a,\"\"b\",2\n", 64);
         assert_eq!((said.structural, said.record_ends, said.doubled), (vec![1, 9, 11], vec![11], vec![6]));
         assert!(said.is_regular && !said.ends_inside);

@@ -17,11 +17,15 @@ mod chunk;
 mod columnar;
 mod cutter;
 mod decoder;
+#[cfg(all(test, feature = "json"))]
+mod differential;
 mod index;
 mod infer;
 mod messages;
 mod plan;
 mod record;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod twins;
 
 use std::collections::BTreeMap;
 

@@ -13,12 +13,16 @@ mod agreement;
 mod beside_arrow;
 mod column;
 mod decoder;
+#[cfg(all(test, feature = "csv"))]
+mod differential;
 mod infer;
 mod keys;
 mod scan;
 mod shape;
 mod skip;
 mod strict;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod twins;
 
 pub(crate) use decoder::JsonPlan;
 pub(crate) use infer::infer_schema;

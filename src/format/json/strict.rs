@@ -28,7 +28,7 @@ impl StrictDecoder {
     }
 
     /// Takes the rows out, of which there are as many as in each column.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn finish(&mut self, schema: arrow::datatypes::SchemaRef) -> arrow::array::RecordBatch {
         let columns = self.columns.iter_mut().map(|column| column.finish().unwrap()).collect();
         arrow::array::RecordBatch::try_new(schema, columns).unwrap()

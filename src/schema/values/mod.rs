@@ -23,6 +23,8 @@ mod infer;
 mod int;
 #[cfg(test)]
 mod oracle;
+#[cfg(any(test, fuzzing))]
+mod slow_time;
 mod time;
 mod timestamp_format;
 mod word;
@@ -31,6 +33,8 @@ use arrow::datatypes::Field;
 
 pub(crate) use column::ColumnBuilder;
 pub(crate) use infer::infer_type;
+#[cfg(any(test, fuzzing))]
+pub(crate) use slow_time::check_times;
 pub(crate) use time::timestamp_millis;
 pub use timestamp_format::TimestampFormat;
 

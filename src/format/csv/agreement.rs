@@ -220,8 +220,8 @@ proptest! {
     #[test]
     fn every_prefix_is_cut_as_by_the_reference(data in (1usize..4).prop_flat_map(chunks), options in options(), kernel in kernels()) {
         let dialect = options.dialect();
-        let mut cutter = CsvCutter::new(dialect.clone()).with_kernel(kernel);
         for len in 0..=data.len() {
+            let mut cutter = CsvCutter::new(dialect.clone()).with_kernel(kernel);
             prop_assert_eq!(cutter.cut(&data[..len]), cut_by_record(&dialect, &data[..len]), "of {} bytes", len);
         }
     }

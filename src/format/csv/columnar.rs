@@ -16,6 +16,10 @@ const WINDOW_BYTES: usize = 32 << 10;
 /// The fewest records that are decoded at once.
 const LEAST_RUN_ROWS: usize = 4;
 
+/// Of what was indexed in vain, the reference takes such a part before the index is tried again: so a text whose quotes
+/// lead astray again and again is indexed so many times at most, and after a single stray quote columns soon go on.
+const VAIN_PART: usize = 16;
+
 /// Longer chunks are left to the reference: positions have 32 bits, with room for what stands behind the end.
 const MAX_CHUNK_BYTES: usize = 1 << 31;
 
@@ -40,6 +44,10 @@ pub(super) struct Columnar<'a> {
     chunk: Chunk<'a>,
     /// Looks at what is behind the window; none before the first run, and once it stopped at a violation.
     index: Option<Index>,
+    /// Up to here the text was indexed.
+    indexed: usize,
+    /// Before this the index isn't begun again.
+    retry_at: usize,
     window: Window,
     /// Records that are decoded at once: fewer where values are bad, since a column may go over records in vain behind
     /// one that another column doesn't take.
@@ -53,6 +61,8 @@ impl<'a> Columnar<'a> {
             indexing,
             chunk,
             index: None,
+            indexed: 0,
+            retry_at: 0,
             window: Window::default(),
             run_rows: usize::MAX,
             undoubled: Undoubled::default(),
@@ -70,7 +80,8 @@ impl<'a> Columnar<'a> {
 
     /// Decodes the records from `at` on, and adds to `starts` where each starts. Each column holds `num_rows` values
     /// before, and one for each of these records behind them. Returns where the first one starts that isn't regular, or
-    /// has a value that its column doesn't take; where the text ends if there is none.
+    /// has a value that its column doesn't take, or before which the index isn't tried again; where the text ends if
+    /// there is none.
     pub(super) fn decode(
         &mut self,
         plan: &CsvPlan,
@@ -86,6 +97,9 @@ impl<'a> Columnar<'a> {
         // Behind a record that only had another number of fields, or a bad value, the window goes on.
         let goes_on = self.index.is_some() && self.window.skip_to(at as u32);
         if !goes_on {
+            if at < self.retry_at {
+                return at;
+            }
             self.index = Some(Index::new(self.indexing.kernel, &plan.dialect, at));
             self.window.restart(at as u32);
         }
@@ -105,7 +119,10 @@ impl<'a> Columnar<'a> {
             }
             let has_other_record = self.window.record_starts().len() > 1;
             if has_other_record || !self.index_more() {
-                return text_len.min(self.window.start() as usize);
+                let end = text_len.min(self.window.start() as usize);
+                // Without another record there the index begins again behind this one.
+                self.retry_at = end + self.indexed.saturating_sub(end) / VAIN_PART;
+                return end;
             }
         }
     }
@@ -117,6 +134,7 @@ impl<'a> Columnar<'a> {
         self.window.forget_passed();
         let outcome = index.advance(text.as_bytes(), self.indexing.window_bytes, &mut self.window);
         self.window.has_quotes = index.has_quotes();
+        self.indexed = index.at();
         if outcome.is_err() {
             self.index = None;
         } else if index.at() == text.len() && self.chunk.is_text() && !index.is_inside() && !text.ends_with('\n') {
@@ -356,5 +374,44 @@ impl Undoubled {
         }
         self.text.push_str(&text[copied as usize..text.len().min(*last as usize)]);
         (&self.text, &self.field_starts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::CsvOptions;
+    use super::*;
+    use crate::schema::parse_schema;
+
+    /// Bytes that are indexed if nothing but the index takes records, and every line behind one is tried.
+    fn num_indexed(text: &str) -> usize {
+        let schema = parse_schema("a STRING, b STRING").unwrap();
+        let column = |(index, field): (usize, &_)| CsvColumn { index, field: Arc::clone(field) };
+        let columns = schema.fields().iter().enumerate().map(column).collect();
+        let plan = CsvPlan::new(&CsvOptions::default(), columns, 2);
+        let values = crate::schema::ValueOptions::default();
+        let mut columns: Vec<_> =
+            plan.columns.iter().map(|column| ColumnBuilder::try_new(&column.field, values, 0).unwrap()).collect();
+        let indexing = Indexing { window_bytes: 1 << 10, ..Indexing::detect() };
+        let mut columnar = Columnar::new(indexing, Chunk::new(text.as_bytes()));
+        let (mut at, mut starts, mut num_indexed) = (0, Vec::new(), 0);
+        while at < text.len() {
+            let retry_at = columnar.retry_at;
+            let end = columnar.decode(&plan, &mut columns, starts.len(), at, &mut starts);
+            if at >= retry_at {
+                num_indexed += columnar.indexed - at;
+            }
+            at = end + text[end..].find('\n').map_or(text.len() - end, |len| len + 1);
+        }
+        num_indexed
+    }
+
+    /// Each line opened a quote for the index, which went to the end of the text each time.
+    #[test]
+    fn text_is_indexed_in_vain_a_few_times() {
+        let text = "x\",\"\n".repeat(20_000);
+        assert!(num_indexed(&text) <= 4 * VAIN_PART * text.len(), "{} of {} bytes", num_indexed(&text), text.len());
     }
 }

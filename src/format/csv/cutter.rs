@@ -2,6 +2,7 @@
 
 use memchr::{memchr, memrchr};
 
+use super::chain::Chain;
 use super::index::{BLOCK_BYTES, Found, Index, Irregular, Kernel, Visitor};
 use super::record::{Dialect, Scan};
 use crate::format::RecordCutter;
@@ -13,15 +14,17 @@ use crate::format::RecordCutter;
 pub(crate) struct CsvCutter {
     dialect: Dialect,
     kernel: Kernel,
+    /// Of what the last call left, and the next one begins with.
+    chain: Chain,
 }
 
 impl CsvCutter {
     pub(crate) fn new(dialect: Dialect) -> Self {
-        Self { dialect, kernel: Kernel::detect() }
+        Self { dialect, kernel: Kernel::detect(), chain: Chain::default() }
     }
 
     /// Where the last record ends of those that are regular from `at` on; `at` if there is none.
-    fn regular_end(&self, data: &[u8], at: usize) -> usize {
+    fn regular_end(&mut self, data: &[u8], at: usize) -> usize {
         let first_quote = self.dialect.quote.and_then(|quote| memchr(quote, &data[at..]));
         // Up to the first quote every line is a record.
         let lines = &data[..first_quote.map_or(data.len(), |len| at + len)];
@@ -31,7 +34,10 @@ impl CsvCutter {
         }
         let mut last = LastEnd { end: start, max_record_bytes: self.dialect.max_record_bytes };
         // Whether it came to the end or stopped before, `last` has the last record of which it was sure.
-        let _ = Index::new(self.kernel, &self.dialect, start).advance(data, usize::MAX, &mut last);
+        let mut index = Index::new(self.kernel, &self.dialect, start);
+        let _ = index.advance(data, usize::MAX, &mut last);
+        #[cfg(test)]
+        (self.chain.num_looked_at += index.at() - at);
         last.end
     }
 }
@@ -63,20 +69,22 @@ impl RecordCutter for CsvCutter {
         let mut fields = Vec::new();
         let mut at = 0;
         loop {
-            if is_indexable {
+            // Along the chain the index would go as far in vain, too.
+            if is_indexable && !self.chain.reaches(at) {
                 at = self.regular_end(data, at);
             }
             if at == data.len() {
                 break;
             }
             fields.clear();
-            match self.dialect.scan(data, at, false, &mut fields) {
+            match self.dialect.scan(data, at, false, &mut fields, &mut self.chain) {
                 Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
                     at = next
                 }
                 Scan::Incomplete => break,
             }
         }
+        self.chain.move_down(at);
         at
     }
 }
@@ -95,6 +103,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::CsvOptions;
+    use super::super::twins::cut_by_record;
     use super::*;
 
     /// Where records start, scanning the whole of `data` at once.
@@ -102,7 +111,7 @@ mod tests {
         let (mut at, mut starts) = (0, Vec::new());
         while at < data.len() {
             starts.push(at);
-            at = match dialect.scan(data, at, true, &mut Vec::new()) {
+            at = match dialect.scan(data, at, true, &mut Vec::new(), &mut Chain::default()) {
                 Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
                     next
                 }
@@ -112,16 +121,34 @@ mod tests {
         starts
     }
 
+    /// By the index and by the reference, a piece after the other. The index looks further than the limit by one block.
+    #[test]
+    fn quoted_fields_over_many_lines_and_pieces_are_looked_at_a_few_times() {
+        let note = ",\"some \"\"text\"\" of a long note\n and so on\"";
+        for data in ["x\",\"\n".repeat(10_000), format!("1{}", note.repeat(1_200))] {
+            for (max_record_bytes, piece) in [(1_000, 1_000), (10_000, 500), (20_000, 100), (1 << 20, 100)] {
+                let mut cutter = CsvCutter::new(CsvOptions { max_record_bytes, ..CsvOptions::default() }.dialect());
+                let (mut done, mut seen) = (0, 0);
+                while seen < data.len() {
+                    seen = data.len().min(seen + piece);
+                    done += cutter.cut(&data.as_bytes()[done..seen]);
+                }
+                let (looked_at, len) = (cutter.chain.num_looked_at, data.len());
+                assert!(looked_at <= 8 * len, "{looked_at} of {len} bytes, {piece} of {max_record_bytes} at once");
+            }
+        }
+    }
+
     proptest! {
-        /// Whatever the pieces in which data arrives, every cut is at a record's start.
+        /// Whatever the pieces in which data arrives, every cut is at a record's start, and where the reference cuts.
         #[test]
         fn any_pieces_are_cut_where_records_start(
-            data in "[abé,\"\\\\#\r\n]{0,60}",
+            data in prop_oneof!["[abé,\"\\\\#\r\n]{0,60}", "(x?\",\"\n?|,\"a?\"|\"\"|\n|\\\\|é){0,30}"],
             delimiter in prop::sample::select(vec![',', 'é', '\u{e8}']),
             pieces in prop::collection::vec(1usize..9, 0..40),
             escape in any::<bool>(),
             comment in any::<bool>(),
-            max_record_bytes in prop::sample::select(vec![3usize, 8, 1 << 20]),
+            max_record_bytes in prop::sample::select(vec![3usize, 8, 20, 1 << 20]),
         ) {
             let options = CsvOptions {
                 delimiter: Some(delimiter),
@@ -136,7 +163,9 @@ mod tests {
             let (mut done, mut seen) = (0, 0);
             for piece in pieces {
                 seen = data.len().min(seen + piece);
-                done += cutter.cut(&data[done..seen]);
+                let cut = cutter.cut(&data[done..seen]);
+                prop_assert_eq!(cut, cut_by_record(&options.dialect(), &data[done..seen]));
+                done += cut;
                 prop_assert!(done == data.len() || starts.contains(&done), "cut at {} of {:?}", done, data);
             }
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::DataType;
 
+use super::chain::Chain;
 use super::chunk::Chunk;
 use super::columnar::{Columnar, Indexing};
 use super::messages::Lines;
@@ -61,6 +62,7 @@ impl CsvDecoder {
         starts: &mut Vec<u64>,
         on_bad: &mut OnBadRecord<'_>,
     ) -> usize {
+        let mut chain = Chain::default();
         while at < chunk.bytes.len() {
             if let Some(columnar) = &mut columnar {
                 let num_starts = starts.len();
@@ -70,7 +72,7 @@ impl CsvDecoder {
                     break;
                 }
             }
-            match self.record(chunk, at) {
+            match self.record(chunk, at, &mut chain) {
                 Ok((next, is_row)) => {
                     if is_row {
                         starts.push(at as u64);
@@ -157,7 +159,7 @@ impl CsvDecoder {
         if record.is_empty() {
             return Err(fault("an empty message is no record"));
         }
-        match self.scan(record, 0)? {
+        match self.scan(record, 0, &mut Chain::default())? {
             (next, true) if next == record.len() && !record.ends_with(b"\n") => {
                 self.row_of(&Chunk::new(record), 0..next)
             }
@@ -168,8 +170,8 @@ impl CsvDecoder {
 
     /// Scans what starts at `start` and adds the row, if it is one. Returns where the next one starts, and
     /// whether a row was added.
-    fn record(&mut self, chunk: &Chunk<'_>, start: usize) -> Result<(usize, bool), RecordFault> {
-        let (next, is_row) = self.scan(chunk.bytes, start)?;
+    fn record(&mut self, chunk: &Chunk<'_>, start: usize, chain: &mut Chain) -> Result<(usize, bool), RecordFault> {
+        let (next, is_row) = self.scan(chunk.bytes, start, chain)?;
         if is_row {
             self.row_of(chunk, start..next)?;
         }
@@ -177,9 +179,9 @@ impl CsvDecoder {
     }
 
     /// Finds the fields of what starts at `start`. Returns where the next one starts, and whether it is a row.
-    fn scan(&mut self, data: &[u8], start: usize) -> Result<(usize, bool), RecordFault> {
+    fn scan(&mut self, data: &[u8], start: usize, chain: &mut Chain) -> Result<(usize, bool), RecordFault> {
         self.fields.clear();
-        match self.plan.dialect.scan(data, start, true, &mut self.fields) {
+        match self.plan.dialect.scan(data, start, true, &mut self.fields, chain) {
             Scan::Record { next } => Ok((next, true)),
             // With one column an empty line is a record with an empty field.
             Scan::Blank { next } if self.plan.num_fields == 1 => {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 
+use super::chain::Chain;
 use super::record::{Dialect, Scan, Span, text_of};
 use super::{CsvOptions, OnFieldCount};
 use crate::error::{Error, Result};
@@ -161,11 +162,12 @@ struct Records<'a> {
     at: usize,
     num_records: usize,
     spans: Vec<Span>,
+    chain: Chain,
 }
 
 impl<'a> Records<'a> {
     fn new(options: &CsvOptions, sample: CsvSample<'a>) -> Self {
-        Self { dialect: options.dialect(), sample, at: 0, num_records: 0, spans: Vec::new() }
+        Self { dialect: options.dialect(), sample, at: 0, num_records: 0, spans: Vec::new(), chain: Chain::default() }
     }
 
     fn next(&mut self) -> Option<Vec<String>> {
@@ -173,7 +175,7 @@ impl<'a> Records<'a> {
         while self.at < bytes.len() && self.num_records <= max_records {
             self.spans.clear();
             let start = self.at;
-            match self.dialect.scan(bytes, start, at_end, &mut self.spans) {
+            match self.dialect.scan(bytes, start, at_end, &mut self.spans, &mut self.chain) {
                 Scan::Incomplete => return None,
                 Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => self.at = next,
                 Scan::Record { next } => {

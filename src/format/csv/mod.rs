@@ -12,6 +12,7 @@
 
 #[cfg(test)]
 mod agreement;
+mod chain;
 mod charset;
 mod chunk;
 mod columnar;

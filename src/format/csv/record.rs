@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr_iter, memchr2, memchr3};
 
+use super::chain::Chain;
 use crate::error::{Reason, quoted};
 use crate::format::RecordFault;
 use crate::format::raw::invalid_utf8;
@@ -118,13 +119,25 @@ pub(crate) enum BrokenQuotes {
 impl Dialect {
     /// Scans what starts at `start`, which must be before the end of `data`. `at_end` says that nothing
     /// follows `data`. The fields of a record are added to `fields`.
-    pub(crate) fn scan(&self, data: &[u8], start: usize, at_end: bool, fields: &mut Vec<Span>) -> Scan {
+    ///
+    /// `chain` makes it fast to scan record after record of `data`, and has no influence on what comes out. It must have
+    /// seen no other data, and no start behind this one.
+    pub(crate) fn scan(
+        &self,
+        data: &[u8],
+        start: usize,
+        at_end: bool,
+        fields: &mut Vec<Span>,
+        chain: &mut Chain,
+    ) -> Scan {
         let line_end = memchr(b'\n', &data[start..]).map(|len| start + len);
         let next = match line_end {
             Some(end) => end + 1,
             None if at_end => data.len(),
             None => data.len(), // looked at again below
         };
+        #[cfg(test)]
+        (chain.num_looked_at += next - start);
         let is_whole = line_end.is_some() || at_end;
         let line_end = trim_cr(data, start, line_end.unwrap_or(data.len()), line_end.is_some());
         if line_end == start && is_whole {
@@ -140,7 +153,8 @@ impl Dialect {
             (Some(quote), Some(escape)) => memchr2(quote, escape, line),
         };
         if special.is_some() {
-            return self.scan_quoted(data, start, at_end, fields);
+            chain.forget_before(start);
+            return Walk { dialect: self, data, start, at_end }.scan(fields, chain);
         }
         if !is_whole {
             return Scan::Incomplete;
@@ -153,76 +167,125 @@ impl Dialect {
         fields.push(plain(field, line_end));
         Scan::Record { next }
     }
+}
 
-    /// Field by field, for records whose first line has a quote or an escape in it.
-    fn scan_quoted(&self, data: &[u8], start: usize, at_end: bool, fields: &mut Vec<Span>) -> Scan {
+/// Goes field by field, for records whose first line has a quote or an escape in it.
+struct Walk<'a> {
+    dialect: &'a Dialect,
+    data: &'a [u8],
+    /// Where the record starts.
+    start: usize,
+    at_end: bool,
+}
+
+/// How a walk ends.
+enum Walked {
+    Record { next: usize },
+    Broken(BrokenQuotes),
+    Incomplete,
+}
+
+impl Walk<'_> {
+    fn scan(&self, fields: &mut Vec<Span>, chain: &mut Chain) -> Scan {
         let first_field = fields.len();
-        let broken = |fields: &mut Vec<Span>, why: BrokenQuotes| {
-            let (line_end, why) = first_line_end(data, start, &fields[first_field..], why);
-            fields.truncate(first_field);
-            match line_end {
-                Some(end) => Scan::Broken { next: end + 1, why },
-                None if at_end => Scan::Broken { next: data.len(), why },
-                None => Scan::Incomplete,
+        let mut trail = Trail::default();
+        let walked = self.fields(fields, chain, &mut trail);
+        if let Walked::Record { next } = walked {
+            if !trail.has_joined {
+                return Scan::Record { next };
             }
+            // Fields are missing. The record goes on behind the chain, and is long enough to pay for a second walk.
+            fields.truncate(first_field);
+            chain.clear();
+            return self.scan(fields, chain);
+        }
+        if let Some(last) = trail.last {
+            chain.take(&fields[first_field..], last, trail.has_joined);
+        }
+        let scan = match walked {
+            Walked::Broken(why) => self.broken(&fields[first_field..], why),
+            _ => Scan::Incomplete,
         };
-        let mut at = start;
+        fields.truncate(first_field);
+        scan
+    }
+
+    /// `fields` are those of the first line that are well-formed, at least.
+    fn broken(&self, fields: &[Span], why: BrokenQuotes) -> Scan {
+        match first_line_end(self.data, self.start, fields, why) {
+            (Some(end), why) => Scan::Broken { next: end + 1, why },
+            (None, why) if self.at_end => Scan::Broken { next: self.data.len(), why },
+            (None, _) => Scan::Incomplete,
+        }
+    }
+
+    /// Adds the fields; along the chain none but those of the first line.
+    fn fields(&self, fields: &mut Vec<Span>, chain: &mut Chain, trail: &mut Trail) -> Walked {
+        let Self { dialect, data, at_end, .. } = *self;
+        let mut at = self.start;
         loop {
-            let end = if self.quote.is_some() && data.get(at).copied() == self.quote {
-                match self.quoted_field(data, start, at, at_end) {
+            let end = if dialect.quote.is_some() && data.get(at).copied() == dialect.quote {
+                if trail.is_behind_line
+                    && let Some(last) = chain.last_from(at)
+                {
+                    at = last;
+                }
+                let searched = chain.searched(at);
+                trail.has_joined |= searched.is_some();
+                let from = searched.unwrap_or(at + 1);
+                let (quoted, searched) = self.quoted_field(at, from);
+                #[cfg(test)]
+                (chain.num_looked_at += searched - from + 1);
+                trail.last = Some((at, searched));
+                match quoted {
                     Quoted::Field(span) => {
+                        trail.is_behind_line =
+                            trail.is_behind_line || memchr(b'\n', &data[span.start..span.end]).is_some();
                         fields.push(span);
                         span.end + 1
                     }
-                    Quoted::StillOpen => return broken(fields, BrokenQuotes::StillOpen(at)),
-                    Quoted::Incomplete => {
-                        fields.truncate(first_field);
-                        return Scan::Incomplete;
-                    }
+                    Quoted::StillOpen => return Walked::Broken(BrokenQuotes::StillOpen(at)),
+                    Quoted::Incomplete => return Walked::Incomplete,
                 }
             } else {
-                let Some(span) = self.plain_field(data, at, at_end) else {
-                    fields.truncate(first_field);
-                    return Scan::Incomplete;
-                };
+                let span = self.plain_field(at);
+                #[cfg(test)]
+                (chain.num_looked_at += span.map_or(data.len(), |span| span.end) - at + 1);
+                let Some(span) = span else { return Walked::Incomplete };
                 fields.push(span);
                 span.end
             };
             // `end` is behind the field, quotes included: a delimiter, a line end, or the end of the data.
             match &data[end..] {
-                [] => return Scan::Record { next: end },
-                [b'\n', ..] => return Scan::Record { next: end + 1 },
-                [b'\r', b'\n', ..] => return Scan::Record { next: end + 2 },
-                [b'\r'] if !at_end => {
-                    fields.truncate(first_field);
-                    return Scan::Incomplete;
-                }
-                rest if self.delimiter.begins(rest) => at = end + self.delimiter.len,
-                rest if !at_end && self.delimiter.may_go_on(rest) => {
-                    fields.truncate(first_field);
-                    return Scan::Incomplete;
-                }
-                _ => return broken(fields, BrokenQuotes::TextBehind(end)),
+                [] => return Walked::Record { next: end },
+                [b'\n', ..] => return Walked::Record { next: end + 1 },
+                [b'\r', b'\n', ..] => return Walked::Record { next: end + 2 },
+                [b'\r'] if !at_end => return Walked::Incomplete,
+                rest if dialect.delimiter.begins(rest) => at = end + dialect.delimiter.len,
+                rest if !at_end && dialect.delimiter.may_go_on(rest) => return Walked::Incomplete,
+                _ => return Walked::Broken(BrokenQuotes::TextBehind(end)),
             }
         }
     }
 
-    /// The field that a quote opens at `open`.
-    fn quoted_field(&self, data: &[u8], record: usize, open: usize, at_end: bool) -> Quoted {
-        let Some(quote) = self.quote else { return Quoted::StillOpen };
+    /// The field that a quote opens at `open`, which nothing before `from` closes; and up to where nothing does.
+    fn quoted_field(&self, open: usize, from: usize) -> (Quoted, usize) {
+        let Self { dialect, data, at_end, .. } = *self;
+        let Some(quote) = dialect.quote else { return (Quoted::StillOpen, from) };
         // A quote that closes lies within the limit, or the field counts as open.
-        let limit = record.saturating_add(self.max_record_bytes);
+        let limit = self.start.saturating_add(dialect.max_record_bytes);
         let window = &data[..data.len().min(limit)];
         let beyond = if data.len() >= limit || at_end { Quoted::StillOpen } else { Quoted::Incomplete };
         let mut escaped = false;
-        let mut at = open + 1;
+        let mut at = from;
         loop {
             let rest = window.get(at..).unwrap_or_default();
-            let found = match self.escape {
+            let found = match dialect.escape {
                 Some(escape) => memchr2(quote, escape, rest),
                 None => memchr(quote, rest),
             };
-            let Some(found) = found.map(|len| at + len) else { return beyond };
+            // What is doubled or escaped may end behind the window.
+            let Some(found) = found.map(|len| at + len) else { return (beyond, at.max(window.len())) };
             if data[found] != quote {
                 escaped = true;
                 at = found + 2;
@@ -233,31 +296,35 @@ impl Dialect {
                     escaped = true;
                     at = found + 2;
                 }
-                None if !at_end => return Quoted::Incomplete,
-                _ => return Quoted::Field(Span { start: open + 1, end: found, quoted: true, escaped }),
+                None if !at_end => return (Quoted::Incomplete, found),
+                _ => {
+                    let span = Span { start: open + 1, end: found, quoted: true, escaped };
+                    return (Quoted::Field(span), found);
+                }
             }
         }
     }
 
     /// The unquoted field at `start`, up to a delimiter, a line end or the end of the data.
-    fn plain_field(&self, data: &[u8], start: usize, at_end: bool) -> Option<Span> {
+    fn plain_field(&self, start: usize) -> Option<Span> {
+        let Self { dialect, data, at_end, .. } = *self;
         let mut escaped = false;
         let mut at = start;
         loop {
             let rest = data.get(at..).unwrap_or_default();
-            let found = match self.escape {
-                Some(escape) => memchr3(self.delimiter.first(), b'\n', escape, rest),
-                None => memchr2(self.delimiter.first(), b'\n', rest),
+            let found = match dialect.escape {
+                Some(escape) => memchr3(dialect.delimiter.first(), b'\n', escape, rest),
+                None => memchr2(dialect.delimiter.first(), b'\n', rest),
             };
             let Some(found) = found.map(|len| at + len) else {
                 return at_end.then_some(Span { escaped, ..plain(start, data.len()) });
             };
-            if Some(data[found]) == self.escape {
+            if Some(data[found]) == dialect.escape {
                 escaped = true;
                 at = found + 2;
                 continue;
             }
-            if data[found] != b'\n' && !self.delimiter.begins(&data[found..]) {
+            if data[found] != b'\n' && !dialect.delimiter.begins(&data[found..]) {
                 // Another character that begins as it does.
                 at = found + 1;
                 continue;
@@ -266,6 +333,17 @@ impl Dialect {
             return Some(Span { escaped, ..plain(start, end) });
         }
     }
+}
+
+/// Where a walk came by.
+#[derive(Default)]
+struct Trail {
+    /// The last quoted field: where it opens, and up to where nothing closes it.
+    last: Option<(usize, usize)>,
+    /// Whether the first line ended, inside a quoted field.
+    is_behind_line: bool,
+    /// Whether it went on along the chain.
+    has_joined: bool,
 }
 
 /// Where the first line of a broken record ends, and what is wrong with that line alone: a decoder may see no more.
@@ -338,7 +416,7 @@ impl<'a> FirstRecord<'a> {
         let mut at = 0;
         while at < data.len() {
             let mut spans = Vec::new();
-            match dialect.scan(data, at, at_end, &mut spans) {
+            match dialect.scan(data, at, at_end, &mut spans, &mut Chain::default()) {
                 Scan::Blank { next } | Scan::Comment { next } => at = next,
                 Scan::Incomplete => return Ok(None),
                 Scan::Broken { next, why } => return Err(why.fault(data, at..next)),
@@ -407,7 +485,7 @@ mod tests {
         let (mut at, mut records) = (0, Vec::new());
         while at < data.len() {
             let mut spans = Vec::new();
-            at = match dialect.scan(data, at, true, &mut spans) {
+            at = match dialect.scan(data, at, true, &mut spans, &mut Chain::default()) {
                 Scan::Record { next } => {
                     records.push(spans.iter().map(|span| text_of(&dialect, text, span).into_owned()).collect());
                     next
@@ -476,9 +554,13 @@ mod tests {
         for data in
             ["\"a\nb\"c\nd\n", "x,\"a\nb\",\"cdefghi\"\n", "a\\\nb,\"x\"y\nc\n", "a\\\n,\"b\nc\"d\n", "\"a\\\nb\"c\n"]
         {
-            let whole = dialect.scan(data.as_bytes(), 0, true, &mut Vec::new());
+            let whole = dialect.scan(data.as_bytes(), 0, true, &mut Vec::new(), &mut Chain::default());
             let Scan::Broken { next, .. } = whole else { panic!("{data:?}: {whole:?}") };
-            assert_eq!(dialect.scan(&data.as_bytes()[..next], 0, true, &mut Vec::new()), whole, "{data:?}");
+            assert_eq!(
+                dialect.scan(&data.as_bytes()[..next], 0, true, &mut Vec::new(), &mut Chain::default()),
+                whole,
+                "{data:?}"
+            );
         }
     }
 
@@ -502,17 +584,24 @@ mod tests {
         let dialect = CsvOptions { delimiter: Some('｜'), ..CsvOptions::default() }.dialect();
         let data = "\"a\"｜\"b\"｜c\n".as_bytes();
         for len in 1..data.len() {
-            let scan = dialect.scan(&data[..len], 0, false, &mut Vec::new());
+            let scan = dialect.scan(&data[..len], 0, false, &mut Vec::new(), &mut Chain::default());
             assert_eq!(scan, Scan::Incomplete, "of {len} bytes");
         }
-        assert_eq!(dialect.scan(data, 0, false, &mut Vec::new()), Scan::Record { next: data.len() });
+        assert_eq!(
+            dialect.scan(data, 0, false, &mut Vec::new(), &mut Chain::default()),
+            Scan::Record { next: data.len() }
+        );
     }
 
     #[test]
     fn what_could_go_on_is_incomplete() {
         let dialect = CsvOptions::default().dialect();
         for data in ["a,b", "\"a\"", "\"a\"\r", "\"a\nb", "\"a\"\"", "a,\"b\"", "\"a\"x"] {
-            assert_eq!(dialect.scan(data.as_bytes(), 0, false, &mut Vec::new()), Scan::Incomplete, "{data:?}");
+            assert_eq!(
+                dialect.scan(data.as_bytes(), 0, false, &mut Vec::new(), &mut Chain::default()),
+                Scan::Incomplete,
+                "{data:?}"
+            );
         }
     }
 }

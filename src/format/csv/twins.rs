@@ -11,6 +11,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
 
+use super::chain::Chain;
 use super::columnar::Indexing;
 use super::decoder::CsvDecoder;
 use super::index::{Kernel, oracle};
@@ -170,11 +171,11 @@ fn plan_of(shape: usize, options: &CsvOptions) -> CsvPlan {
     CsvPlan::new(options, indexes.iter().zip(SCHEMAS[shape].fields()).map(column).collect(), num_fields)
 }
 
-/// Cuts by the reference alone.
+/// Cuts by the reference alone, which scans each record as if it were the first.
 pub(super) fn cut_by_record(dialect: &Dialect, data: &[u8]) -> usize {
     let mut at = 0;
     while at < data.len() {
-        match dialect.scan(data, at, false, &mut Vec::new()) {
+        match dialect.scan(data, at, false, &mut Vec::new(), &mut Chain::default()) {
             Scan::Record { next } | Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => {
                 at = next
             }

@@ -167,6 +167,10 @@ pub trait RecordDecoder: Debug + Send {
     /// count bytes from the start of `chunk`.
     ///
     /// Returns where the next record starts: the end of `chunk`, or behind the bad record at which `on_bad` stopped.
+    ///
+    /// # Contract
+    /// A call with an `at` other than 0 goes on in the chunk of the call before, there or further behind; only for a new
+    /// decoder it may be any.
     fn decode(&mut self, chunk: &[u8], at: usize, starts: &mut Vec<u64>, on_bad: &mut OnBadRecord<'_>) -> usize;
 
     /// Decodes a message, which is exactly one record whatever is inside it. One final line end is ignored.

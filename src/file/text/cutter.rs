@@ -232,7 +232,7 @@ impl Cutter {
             }
         });
         let Some(permit) = permit else { return Err(Stop::Closed) };
-        let chunk = TextChunk { context, bytes: chunk, position, advance, at: 0 };
+        let chunk = TextChunk { context, bytes: chunk, position, advance, at: 0, decoder: None };
         let job = start(self.request.pool.clone(), Arc::clone(&self.decoded_percent), chunk);
         self.chunks.submit_blocking(job, Some(permit)).map_err(|_| Stop::Closed)
     }

@@ -15,7 +15,7 @@ use crate::file::plan::Coding;
 use crate::format::csv::{CsvColumn, CsvPlan, FirstRecord};
 #[cfg(feature = "json")]
 use crate::format::json::JsonPlan;
-use crate::format::{DecoderPlan, Format, RecordFault, TextOptions, without_line_end};
+use crate::format::{DecoderPlan, Format, RecordDecoder, RecordFault, TextOptions, without_line_end};
 use crate::schema::{Fit, Origin};
 use crate::source::{BadRecords, MAX_REJECT_BYTES, ReadRequest, Reject, SourceBatch, fit_rows};
 
@@ -197,6 +197,8 @@ pub(super) struct TextChunk {
     /// record belongs to the move.
     pub(super) advance: Advance,
     pub(super) at: usize,
+    /// What decoded the records before, if some were: it knows what it saw of the chunk.
+    pub(super) decoder: Option<Box<dyn RecordDecoder>>,
 }
 
 /// What a chunk gives: rows, and if it stopped early the bad record at which it did, or what is left.
@@ -210,10 +212,13 @@ pub(super) struct DecodedText {
 impl TextChunk {
     /// Decodes it, up to the first bad record if those fail: what is read before an error doesn't depend on where the
     /// chunks happen to begin, and a limit that is reached before it is reached.
-    pub(super) fn decode(self) -> Result<DecodedText> {
+    pub(super) fn decode(mut self) -> Result<DecodedText> {
         let Decoding { decoder, fit, .. } = &*self.context.decoding;
         let bad_records = self.context.bad_records;
-        let mut decoder = decoder.decoder(self.expected_rows())?;
+        let mut decoder = match self.decoder.take() {
+            Some(decoder) => decoder,
+            None => decoder.decoder(self.expected_rows())?,
+        };
         let mut starts = Vec::with_capacity(self.expected_rows());
         let (mut rejects, mut reject_bytes, mut fault) = (Vec::new(), 0, None);
         let next = decoder.decode(&self.bytes, self.at, &mut starts, &mut |bad| {
@@ -258,7 +263,7 @@ impl TextChunk {
         let fault = fault.map(|fault| bad_record(&self.context, self.position, fault));
         let rest = (!is_whole && fault.is_none()).then(|| {
             let advance = Advance { from, to, ..self.advance.clone() };
-            TextChunk { advance, at: end, ..self }
+            TextChunk { advance, at: end, decoder: Some(decoder), ..self }
         });
         Ok(DecodedText { item, fault, rest })
     }

@@ -1,5 +1,6 @@
 //! Whatever the bytes and the options: columns over the index and the scalar reference say the same.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::AsArray;
@@ -154,6 +155,33 @@ proptest! {
         let indexing = Indexing { kernel, window_bytes };
         let by_column = decode_by_column(&plan, indexing, &chunk, max_faults);
         prop_assert_eq!(by_column, decode_by_record(&plan, &chunk, max_faults));
+    }
+
+    /// One decoder that stops at bad records and goes on behind them, chunk after chunk, knows of the last chunk only.
+    #[test]
+    fn a_decoder_that_stops_again_and_again_decodes_the_same(
+        (shape, chunk) in cases(),
+        other in chunks(2),
+        options in options(),
+        stops_after in 1usize..4,
+    ) {
+        let plan = plan(&shape, &options);
+        let mut decoder = plan.decoder(0).unwrap();
+        for chunk in [&other, &chunk] {
+            let (mut at, mut starts, mut faults) = (0, Vec::new(), Vec::new());
+            while at < chunk.len() {
+                let num_faults = faults.len();
+                at = decoder.decode(chunk, at, &mut starts, &mut |fault| {
+                    faults.push(fault);
+                    match faults.len() - num_faults < stops_after {
+                        true => ControlFlow::Continue(()),
+                        false => ControlFlow::Break(()),
+                    }
+                });
+            }
+            let decoded = Decoded { rows: decoder.finish().unwrap(), starts, faults, end: at };
+            prop_assert_eq!(decoded, decode_by_record(&plan, chunk, usize::MAX));
+        }
     }
 
     /// Whatever stands between fields, they are the same: a delimiter of several bytes is only known to the reference,

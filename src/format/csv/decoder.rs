@@ -38,7 +38,7 @@ impl CsvPlan {
         let builder = |column: &CsvColumn| ColumnBuilder::try_new(&column.field, values, rows);
         let columns = self.columns.iter().map(builder).collect::<Result<Vec<_>>>()?;
         let (plan, indexing) = (self.clone(), Indexing::detect());
-        Ok(CsvDecoder { plan, columns, indexing, fields: Vec::new(), num_rows: 0 })
+        Ok(CsvDecoder { plan, columns, indexing, fields: Vec::new(), chain: Chain::default(), num_rows: 0 })
     }
 }
 
@@ -49,6 +49,8 @@ pub(crate) struct CsvDecoder {
     columns: Vec<ColumnBuilder>,
     indexing: Indexing,
     fields: Vec<Span>,
+    /// Of the chunk that is being decoded.
+    chain: Chain,
     num_rows: usize,
 }
 
@@ -62,9 +64,14 @@ impl CsvDecoder {
         starts: &mut Vec<u64>,
         on_bad: &mut OnBadRecord<'_>,
     ) -> usize {
-        let mut chain = Chain::default();
+        if at == 0 {
+            self.chain.clear();
+        }
         while at < chunk.bytes.len() {
-            if let Some(columnar) = &mut columnar {
+            // Along the chain the index would go as far in vain, too.
+            if let Some(columnar) = &mut columnar
+                && !self.chain.reaches(at)
+            {
                 let num_starts = starts.len();
                 at = columnar.decode(&self.plan, &mut self.columns, self.num_rows, at, starts);
                 self.num_rows += starts.len() - num_starts;
@@ -72,7 +79,7 @@ impl CsvDecoder {
                     break;
                 }
             }
-            match self.record(chunk, at, &mut chain) {
+            match self.record(chunk, at) {
                 Ok((next, is_row)) => {
                     if is_row {
                         starts.push(at as u64);
@@ -159,7 +166,8 @@ impl CsvDecoder {
         if record.is_empty() {
             return Err(fault("an empty message is no record"));
         }
-        match self.scan(record, 0, &mut Chain::default())? {
+        self.chain.clear();
+        match self.scan(record, 0)? {
             (next, true) if next == record.len() && !record.ends_with(b"\n") => {
                 self.row_of(&Chunk::new(record), 0..next)
             }
@@ -170,8 +178,8 @@ impl CsvDecoder {
 
     /// Scans what starts at `start` and adds the row, if it is one. Returns where the next one starts, and
     /// whether a row was added.
-    fn record(&mut self, chunk: &Chunk<'_>, start: usize, chain: &mut Chain) -> Result<(usize, bool), RecordFault> {
-        let (next, is_row) = self.scan(chunk.bytes, start, chain)?;
+    fn record(&mut self, chunk: &Chunk<'_>, start: usize) -> Result<(usize, bool), RecordFault> {
+        let (next, is_row) = self.scan(chunk.bytes, start)?;
         if is_row {
             self.row_of(chunk, start..next)?;
         }
@@ -179,9 +187,9 @@ impl CsvDecoder {
     }
 
     /// Finds the fields of what starts at `start`. Returns where the next one starts, and whether it is a row.
-    fn scan(&mut self, data: &[u8], start: usize, chain: &mut Chain) -> Result<(usize, bool), RecordFault> {
+    fn scan(&mut self, data: &[u8], start: usize) -> Result<(usize, bool), RecordFault> {
         self.fields.clear();
-        match self.plan.dialect.scan(data, start, true, &mut self.fields, chain) {
+        match self.plan.dialect.scan(data, start, true, &mut self.fields, &mut self.chain) {
             Scan::Record { next } => Ok((next, true)),
             // With one column an empty line is a record with an empty field.
             Scan::Blank { next } if self.plan.num_fields == 1 => {

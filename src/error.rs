@@ -216,12 +216,10 @@ pub enum Error {
     },
 
     /// More bad records than were allowed.
-    #[error("{rejected} bad records, and {allowed} are allowed")]
+    #[error("{what}")]
     TooManyBadRecords {
-        /// How many there were in the job's life.
-        rejected: u64,
-        /// As it was said: `10`, or `1 % of 2000`.
-        allowed: String,
+        /// How many there are, and how many may be: `3 bad records, and 2 are allowed`.
+        what: String,
         /// The one that was too many; none if a share was judged at the end, or at the first 1000 records.
         #[source]
         record: Option<Box<Error>>,
@@ -352,7 +350,7 @@ impl Reason {
     /// What such a record has, for a summary: `3 with a value of another type`.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Type => "a value of another type",
+            Self::Type => "a value that is none of its column's type",
             Self::Range => "a value out of range",
             Self::Digits => "too many digits",
             Self::Null => "a null where none may be",
@@ -435,6 +433,9 @@ impl Error {
             Self::Incompatible { what, .. } if what == "the job" => {
                 Some("a job is named by its first source and its sink, as they are written, or by --job-id".into())
             }
+            Self::TooManyBadRecords { .. } => {
+                Some("what came before stays; with --checkpoint the same command goes on under a higher --max-errors".into())
+            }
             Self::Memory { .. } => Some("allow more with --memory".into()),
             Self::NotDeadLetters { .. } => Some("give a file that isn't there yet, or one with dead letters".into()),
             Self::Target { .. } => Some("give an empty folder, or one that this job has written before".into()),
@@ -452,11 +453,18 @@ impl Error {
     }
 }
 
+/// A character as it is, as long as it is one that can be seen.
+fn shown(c: char) -> impl Iterator<Item = char> {
+    let escaped = (!matches!(c, '"' | '\'' | '\\')).then(|| c.escape_debug());
+    let plain = escaped.is_none().then_some(c);
+    escaped.into_iter().flatten().chain(plain)
+}
+
 /// Makes a value fit for an error message: cut to 40 characters, control characters escaped, in quotes.
 pub(crate) fn quoted(value: &[u8]) -> String {
     const MAX_CHARS: usize = 40;
     let text = String::from_utf8_lossy(&value[..value.len().min(4 * MAX_CHARS)]);
-    let mut shown: String = text.chars().take(MAX_CHARS).flat_map(char::escape_debug).collect();
+    let mut shown: String = text.chars().take(MAX_CHARS).flat_map(shown).collect();
     if text.chars().count() > MAX_CHARS || value.len() > 4 * MAX_CHARS {
         shown.push('…');
     }

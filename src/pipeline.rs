@@ -291,6 +291,9 @@ impl<'a> Run<'a> {
         if let Some(progress) = &options.progress {
             progress.begin(&resolved.sources);
         }
+        if let Some(stored) = &stored {
+            tracing::info!("the job goes on from its checkpoint, with its positions (commit {})", stored.epoch);
+        }
         let mut run = Self {
             hybrid,
             sink,
@@ -376,9 +379,9 @@ impl<'a> Run<'a> {
             let name = self.hybrid.sources()[item.source].name();
             letters.write(name, self.hybrid.phase(item.source), rejects).await?;
         }
-        rejects.iter().for_each(|reject| self.rejected.add(&reject.record));
+        rejects.iter().for_each(|reject| self.rejected.add(&reject.record, reject.is_kept));
         if let Some(progress) = &self.progress {
-            progress.reject(rejects.iter().map(|reject| &reject.record));
+            progress.reject(rejects.iter().map(|reject| (&reject.record, reject.is_kept)));
         }
         Ok(())
     }

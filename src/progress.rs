@@ -160,9 +160,9 @@ impl Progress {
     }
 
     /// Counts bad records that were left out.
-    pub(crate) fn reject<'a>(&self, records: impl Iterator<Item = &'a BadRecord>) {
+    pub(crate) fn reject<'a>(&self, records: impl Iterator<Item = (&'a BadRecord, bool)>) {
         let mut rejected = locked(&self.rejected);
-        records.for_each(|record| rejected.add(record));
+        records.for_each(|(record, is_kept)| rejected.add(record, is_kept));
     }
 
     /// The bad records that this run has left out.

@@ -21,6 +21,9 @@ use {segue::kafka::KafkaAddress, segue::sink::KafkaSink};
 #[cfg(feature = "kafka")]
 const TOPIC_MEMORY_BYTES: usize = 4 << 20;
 
+/// Kinds of bad records that are told one by one: nobody reads more.
+const MAX_REASONS: usize = 12;
+
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct OnError {
@@ -95,19 +98,33 @@ impl OnError {
         }
         let were = if rejected.total() == 1 { "was" } else { "were" };
         let mut text = format!("warning: {} {were} left out", counted(rejected.total(), "bad record"));
-        match &self.what {
-            What::Fail | What::Skip => {}
-            What::File(path) => text.push_str(&format!("; dead letters are in {}", path.display())),
+        let place = match &self.what {
+            What::Fail | What::Skip => None,
+            What::File(path) => Some(path.display().to_string()),
             #[cfg(feature = "kafka")]
-            What::Topic(topic) => text.push_str(&format!("; dead letters are in {topic}")),
+            What::Topic(topic) => Some(topic.to_string()),
+        };
+        match (place, rejected.num_kept()) {
+            (None, _) => {}
+            (Some(place), kept) if kept == rejected.total() => text.push_str(&format!("; dead letters are in {place}")),
+            // A source's own option skips.
+            (Some(place), kept) => text.push_str(&format!("; {} in {place}", counted(kept, "dead letter"))),
         }
-        for (reason, of_reason) in rejected.iter() {
-            text.push_str(&format!(
-                "\n  {} with {}, the first: {}",
-                of_reason.count,
-                reason.describe(),
-                of_reason.first
-            ));
+        let (mut hints, mut num_more): (Vec<&str>, _) = (Vec::new(), 0);
+        for (index, (reason, alike)) in rejected.iter().enumerate() {
+            if index >= MAX_REASONS {
+                num_more += alike.count;
+                continue;
+            }
+            text.push_str(&format!("\n  {} with {}, the first: {}", alike.count, reason.describe(), alike.first));
+            let hint = alike.first.hint.as_deref();
+            hints.extend(hint.filter(|hint| !hints.contains(hint)));
+        }
+        if num_more > 0 {
+            text.push_str(&format!("\n  {num_more} with others"));
+        }
+        for hint in hints {
+            text.push_str(&format!("\n  hint: {hint}"));
         }
         console.note(text);
     }

@@ -96,10 +96,9 @@ pub(crate) struct ChainParts {
     pub(crate) stored: Option<Stored>,
 }
 
-/// A checkpoint and where it was found.
+/// The checkpoint of an earlier run.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    pub(crate) path: String,
     pub(crate) checkpoint: Checkpoint,
 }
 
@@ -160,13 +159,7 @@ impl Described {
     pub(crate) async fn build(&self, parts: ChainParts, console: &Console) -> Result<Chain, Failure> {
         let schema = match (&self.schema, &parts.stored) {
             (Some(given), _) => Some(Arc::clone(given)),
-            (None, Some(stored)) => {
-                console.note(format_args!(
-                    "{}: the job goes on from this checkpoint, with its schema and positions",
-                    stored.path
-                ));
-                Some(stored.schema()?)
-            }
+            (None, Some(stored)) => Some(stored.schema()?),
             (None, None) => None,
         };
         let looking = Looking {
@@ -371,7 +364,7 @@ pub(super) fn provenance(text: Option<&str>) -> Result<Vec<Provenance>, Failure>
 pub(super) fn stored(path: Option<&Path>) -> Result<Option<Stored>, Failure> {
     let Some(path) = path else { return Ok(None) };
     let checkpoint = FileCheckpointStore::read(path)?;
-    Ok(checkpoint.map(|checkpoint| Stored { path: path.display().to_string(), checkpoint }))
+    Ok(checkpoint.map(|checkpoint| Stored { checkpoint }))
 }
 
 /// A text as one word of a shell.

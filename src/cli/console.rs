@@ -148,7 +148,7 @@ fn total(snapshot: &Snapshot) -> Option<(u64, u64, ProgressUnit)> {
 /// `1234567 rows, 12.3 MB of 45.6 MB, 01:02 left, 617283 rows/s, part-3.csv`, and `1234567 rows, 5 rows/s, lag 0`
 /// where there is no end: what matters first, since a narrow terminal cuts the end.
 fn described(snapshot: &Snapshot) -> String {
-    let mut parts = vec![format!("{} rows", snapshot.rows())];
+    let mut parts = vec![counted(snapshot.rows(), "row")];
     match total(snapshot) {
         Some((done, total, ProgressUnit::Bytes)) => parts.push(format!("{} of {}", bytes(done), bytes(total))),
         Some((done, total, ProgressUnit::Positions)) => parts.push(format!("{done} of {total}")),

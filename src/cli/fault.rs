@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind, Write};
 use clap::error::{ContextKind, ContextValue};
 use segue::error::Error;
 
+use super::args;
+
 /// The exit status for a world that said no.
 const FAILED: u8 = 1;
 /// The exit status for a command that can't work as it is.
@@ -155,7 +157,7 @@ impl From<clap::Error> for Fault {
             .into_iter()
             .find_map(|kind| match error.get(kind)? {
                 ContextValue::String(text) => Some(text.clone()),
-                ContextValue::Strings(texts) => texts.first().cloned(),
+                ContextValue::Strings(texts) => texts.iter().find(|text| !is_hidden(text)).cloned(),
                 _ => None,
             });
         let hint = match suggested {
@@ -164,6 +166,11 @@ impl From<clap::Error> for Fault {
         };
         Self::usage(told).with_hint(hint)
     }
+}
+
+/// Says whether a word is a command that isn't shown, since it isn't there yet.
+fn is_hidden(word: &str) -> bool {
+    args::command().get_subcommands().any(|command| command.get_name() == word && command.is_hide_set())
 }
 
 #[cfg(test)]

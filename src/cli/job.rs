@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::args::{CheckpointInterval, MeansArgs, RunArgs};
 use super::bad_records::OnError;
 use super::chain::Stored;
-use super::console::Console;
+use super::console::{Console, counted};
 use super::fault::{Failure, Fault};
 
 /// The exit status of a job that a signal has ended is this and the signal's number, as shells have it.
@@ -148,7 +148,7 @@ pub(crate) async fn claim(path: Option<&Path>) -> Result<(Option<FileCheckpointS
         return Err(Fault::later(format!("--checkpoint {name}: a checkpoint in an object store")).into());
     }
     let store = FileCheckpointStore::open(path)?;
-    let stored = store.load().await?.map(|checkpoint| Stored { path: name, checkpoint });
+    let stored = store.load().await?.map(|checkpoint| Stored { checkpoint });
     Ok((Some(store), stored))
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn check_run(args: &RunArgs) -> Result<OnError, Failure> {
 /// What was done, for people: `1234 rows in 1.2 s`, and how it goes on if it was stopped.
 pub(crate) fn told(summary: &Summary, has_checkpoint: bool) -> String {
     let rows: u64 = summary.rows.iter().sum();
-    let done = format!("{rows} rows in {:.1} s", summary.duration.as_secs_f64());
+    let done = format!("{} in {:.1} s", counted(rows, "row"), summary.duration.as_secs_f64());
     match (summary.stopped, has_checkpoint) {
         (false, _) => done,
         (true, true) => format!("stopped after {done}; the same command goes on from there"),

@@ -58,7 +58,9 @@ impl SinkTarget {
             if text.contains(':') {
                 fault
             } else {
-                fault.with_hint(format!("to write CSV files into that folder: --to csv:{text}"))
+                let format =
+                    ["parquet", "json", "arrow"].into_iter().find(|suffix| text.ends_with(suffix)).unwrap_or("csv");
+                fault.with_hint(format!("to write {format} files into that folder: --to {format}:{text}"))
             }
         };
         let (format, folder) = text.split_once(':').ok_or_else(wanted)?;

@@ -66,12 +66,14 @@ fn status_text(checkpoint: &Checkpoint, age_ms: Option<i64>) -> String {
         }
         let _ = writeln!(
             text,
-            "): {} rows, {} rejected{}",
-            source.rows,
+            "): {}, {} rejected{}",
+            counted(source.rows, "row"),
             source.rejected,
             if source.is_done() { "; done" } else { "" }
         );
-        text.push_str(&splits_text(&source.splits));
+        // Positions count bytes of the text that a charset is decoded into.
+        let unit = source.options.get("csv.charset").map_or("", |_| " (as UTF-8)");
+        text.push_str(&splits_text(&source.splits, unit));
     }
     if let Some(lag) = lag(&checkpoint.sources) {
         let _ = writeln!(text, "lag: {lag}, as of then");
@@ -79,14 +81,14 @@ fn status_text(checkpoint: &Checkpoint, age_ms: Option<i64>) -> String {
     text
 }
 
-fn splits_text(splits: &Splits) -> String {
+fn splits_text(splits: &Splits, unit: &str) -> String {
     let mut text = String::new();
     match splits {
         Splits::OneByOne { list, done, current } => {
             let _ = writeln!(text, "  {done} of {} done", counted(list.len() as u64, "file"));
             if let Some(split) = current {
                 let size = split.identity.size.map(|size| format!(", a file of {}", bytes(size))).unwrap_or_default();
-                let _ = writeln!(text, "  {}: next position {}{size}", split.id, split.position);
+                let _ = writeln!(text, "  {}: next position {}{unit}{size}", split.id, split.position);
             }
         }
         Splits::SideBySide(splits) => {

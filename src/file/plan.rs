@@ -203,11 +203,12 @@ pub(crate) fn not_empty(files: &[FileMeta], num_skipped: usize, location: &Locat
         return Ok(());
     }
     let place = location.text();
+    if num_skipped == 1 && location.is_file() {
+        let reason = format!("the suffix of {place} doesn't tell it: say it with --format, or as csv:{place}");
+        return Err(Error::option("format", reason));
+    }
     let what = match num_skipped {
         0 => format!("{place}: no matching files (source.allow-empty=true lets it pass)"),
-        1 if location.is_file() => {
-            format!("{place}: its suffix doesn't tell the format: say it with --format, or as csv:{place}")
-        }
         n => format!("{place}: no matching files: {n} of other suffixes are there, and --format would take them"),
     };
     Err(Error::NotFound { what })

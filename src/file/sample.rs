@@ -16,10 +16,10 @@ use super::text::{bom_bytes, check_encoding};
 use super::{FileSource, FileSourceBuilder};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 #[cfg(feature = "csv")]
-use crate::format::csv::{Header, first_record, has_header, infer_schema};
+use crate::format::csv::{CsvSample, FirstRecord, Header, Inference, has_header};
 #[cfg(feature = "csv")]
 use crate::format::without_compression;
-use crate::format::{Format, TextOptions};
+use crate::format::{Format, RecordFault, TextOptions};
 
 /// Records from which a schema is inferred.
 const SAMPLE_RECORDS: usize = 20_480;
@@ -27,7 +27,7 @@ const SAMPLE_RECORDS: usize = 20_480;
 /// Bytes from which a schema is inferred, at most, however long the records are.
 const SAMPLE_BYTES: usize = 16 << 20;
 
-/// Files that are looked into, at most, for one that isn't empty or a mere header.
+/// Files that are looked into, at most.
 const SAMPLE_FILES: usize = 64;
 
 /// The start of the text of one of a source's first files.
@@ -92,20 +92,19 @@ pub(super) async fn build(builder: FileSourceBuilder) -> Result<FileSource> {
             None => delimiter_of(listed.as_deref().unwrap_or_default(), location.text())?,
         };
     }
-    let mut looker = Looker {
+    let looker = Looker {
         location: &location,
         compression,
         format,
         options: &options,
         files: listed.as_deref().unwrap_or_default(),
-        sample: None,
     };
     let (schema, header) = match format {
         #[cfg(feature = "csv")]
         Format::Csv => {
             let stored_header =
                 stored.as_ref().and_then(|state| state.notes.get("header")).and_then(serde_json::Value::as_bool);
-            csv_shape(&mut looker, &options.csv, &mapping, schema, stored_header).await?
+            csv_shape(&looker, &options.csv, &mapping, schema, stored_header).await?
         }
         _ => {
             let schema = match schema {
@@ -167,7 +166,7 @@ fn built_in(format: Format) -> Result<()> {
 
 #[cfg(feature = "csv")]
 async fn csv_shape(
-    looker: &mut Looker<'_>,
+    looker: &Looker<'_>,
     options: &crate::format::CsvOptions,
     mapping: &crate::schema::Mapping,
     schema: Option<SchemaRef>,
@@ -181,17 +180,31 @@ async fn csv_shape(
     };
     let dialect = options.dialect();
     let Some(schema) = schema else {
-        let sample = looker.sample(SAMPLE_RECORDS).await?;
-        let (url, bytes, at_end) = match sample {
-            Some(sample) => (Arc::clone(&sample.url), sample.bytes.as_slice(), sample.at_end),
-            None => return Err(no_records(looker.location)),
+        let samples = looker.samples().await?;
+        let Some((first, more)) = samples.split_first() else { return Err(no_records(looker.location)) };
+        if chosen != Some(false) {
+            // It may be a header, which must be understood.
+            let record = FirstRecord::find(&dialect, &first.bytes, first.at_end);
+            record
+                .and_then(|record| record.map(|record| record.fields()).transpose())
+                .map_err(|fault| first.fault(fault))?;
+        }
+        let of_rows = |bytes, sample: &Sample, max_records| {
+            let bytes = if options.ignore_first_line { after_first(&dialect, bytes) } else { bytes };
+            CsvSample { bytes, at_end: sample.at_end, max_records }
         };
-        let bytes = if options.ignore_first_line { after_first(&dialect, bytes) } else { bytes };
-        let (schema, header) = infer_schema(options, bytes, at_end, SAMPLE_RECORDS, chosen, &url)?;
+        let url = &first.url;
+        let mut inference = Inference::begin(options, of_rows(&first.bytes, first, SAMPLE_RECORDS), chosen, url)?;
+        for sample in more {
+            let missing = SAMPLE_RECORDS.saturating_sub(inference.num_records());
+            inference.add(options, of_rows(&sample.bytes, sample, missing));
+        }
+        let header = inference.header();
+        let schema = inference.schema(options);
         if schema.fields().is_empty() {
             return Err(no_records(looker.location));
         }
-        if chosen.is_none() && header && !has_two_lines(bytes) {
+        if chosen.is_none() && header && !has_two_lines(&first.bytes) {
             warn!("{url}: its one line is taken as a header without rows; csv.header=false makes it a row");
         }
         if chosen.is_none() && !header && schema.fields().iter().all(|field| *field.data_type() == DataType::Utf8) {
@@ -199,27 +212,37 @@ async fn csv_shape(
                 "{url}: its first line is taken as a row, since nothing but text comes behind it; csv.header=true makes it a header"
             );
         }
+        if let Some(format) = &options.timestamp_format
+            && !schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Timestamp(..)))
+        {
+            warn!(
+                "{url}: in no column all values are written as csv.timestamp-format has it ({format}), so none is a TIMESTAMP; \
+                 a schema says which is"
+            );
+        }
         return Ok((Arc::new(schema), Some(header)));
     };
     if let Some(header) = chosen {
         return Ok((schema, Some(header)));
     }
-    let Some(sample) = looker.sample(1).await? else { return Ok((schema, Some(false))) };
-    let header = match first_record(&dialect, &sample.bytes, sample.at_end) {
-        Ok(Some((first, _))) => {
+    let Some(sample) = looker.first_record().await? else { return Ok((schema, Some(false))) };
+    let first = FirstRecord::find(&dialect, &sample.bytes, sample.at_end)
+        .and_then(|record| record.map(|record| record.fields()).transpose())
+        .map_err(|fault| sample.fault(fault))?;
+    let header = match first {
+        Some(first) => {
             let wanted: Vec<&str> = schema.fields().iter().filter_map(|field| mapping.input(field.name())).collect();
             has_header(&first, &wanted, &sample.url)?
         }
-        // What is wrong with it is said when it is read.
-        Ok(None) | Err(_) => false,
+        None => false,
     };
     Ok((schema, Some(header)))
 }
 
 #[cfg(feature = "csv")]
 fn after_first<'a>(dialect: &crate::format::csv::Dialect, bytes: &'a [u8]) -> &'a [u8] {
-    match first_record(dialect, bytes, true) {
-        Ok(Some((_, next))) => &bytes[next..],
+    match FirstRecord::find(dialect, bytes, true) {
+        Ok(Some(record)) => &bytes[record.next()..],
         _ => bytes,
     }
 }
@@ -235,11 +258,10 @@ struct Looker<'a> {
     format: Format,
     options: &'a TextOptions,
     files: &'a [FileMeta],
-    sample: Option<Sample>,
 }
 
 impl Looker<'_> {
-    async fn schema(&mut self) -> Result<SchemaRef> {
+    async fn schema(&self) -> Result<SchemaRef> {
         match self.format {
             #[cfg(feature = "parquet")]
             Format::Parquet => {
@@ -248,31 +270,23 @@ impl Looker<'_> {
             }
             #[cfg(feature = "json")]
             Format::Json => {
-                let (location, max_depth) = (self.location, self.options.json.max_depth);
-                let Some(sample) = self.sample(SAMPLE_RECORDS).await? else { return Err(no_records(location)) };
-                let whole = if sample.at_end {
-                    sample.bytes.len()
-                } else {
-                    memchr::memrchr(b'\n', &sample.bytes).map_or(0, |end| end + 1)
-                };
-                let schema = crate::format::json::infer_schema(&sample.bytes[..whole], SAMPLE_RECORDS, max_depth)
-                    .map_err(|fault| {
-                        let position = sample.skipped_bytes + fault.start;
-                        let lines = memchr::memchr_iter(b'\n', &sample.bytes[..fault.start]).count();
-                        let mut record = BadRecord::new(
-                            &*sample.url,
-                            position as u64,
-                            PositionUnit::Byte,
-                            fault.reason,
-                            fault.message,
-                        );
-                        record.line = Some((sample.skipped_lines + lines) as u64 + 1);
-                        record.column = fault.column;
-                        record.hint = fault.hint;
-                        Error::BadRecord(Box::new(record))
-                    })?;
+                let max_depth = self.options.json.max_depth;
+                let samples = self.samples().await?;
+                let mut inference = crate::format::json::Inference::default();
+                for sample in &samples {
+                    let whole = match sample.at_end {
+                        true => sample.bytes.len(),
+                        false => memchr::memrchr(b'\n', &sample.bytes).map_or(0, |end| end + 1),
+                    };
+                    let looked_at = inference.add(&sample.bytes[..whole], SAMPLE_RECORDS, max_depth);
+                    looked_at.map_err(|fault| sample.fault(fault))?;
+                    if inference.num_records() >= SAMPLE_RECORDS {
+                        break;
+                    }
+                }
+                let schema = inference.schema();
                 if schema.fields().is_empty() {
-                    return Err(no_records(location));
+                    return Err(no_records(self.location));
                 }
                 Ok(Arc::new(schema))
             }
@@ -280,28 +294,63 @@ impl Looker<'_> {
         }
     }
 
-    /// The start of the first file with more than one line, or else of the first non-empty one, long enough for
-    /// `num_records` records; `None` if all are empty.
-    async fn sample(&mut self, num_records: usize) -> Result<Option<&Sample>> {
-        if self.sample.is_none() {
-            let with_content = self.files.iter().filter(|meta| meta.identity.size != Some(0));
-            for meta in with_content.take(SAMPLE_FILES) {
-                let file = ListedFile::try_new(self.location, &meta.id, &meta.identity)?;
-                let coding = Coding::of_file(self.compression, self.format, self.options, &file);
-                let runtime = Handle::current();
-                let look = tokio::task::spawn_blocking(move || read_start(file, coding, runtime, num_records));
-                let sample = look.await.map_err(|e| Error::Worker { message: e.to_string() })??;
-                // A file with one line may be a mere header: one with more tells more.
-                let is_enough = num_records == 1 || has_two_lines(&sample.bytes);
-                if !sample.bytes.is_empty() && (is_enough || self.sample.is_none()) {
-                    self.sample = Some(sample);
-                    if is_enough {
-                        break;
-                    }
-                }
+    /// The starts of the first files, together long enough for [`SAMPLE_RECORDS`] records. The first one has more than one
+    /// line if any of them has: a file with one line may be a mere header, and one with more tells more.
+    async fn samples(&self) -> Result<Vec<Sample>> {
+        let (mut samples, mut num_lines, mut num_bytes): (Vec<Sample>, _, _) = (Vec::new(), 0, 0);
+        for meta in self.with_content() {
+            let sample = self.look(meta, SAMPLE_RECORDS.saturating_sub(num_lines)).await?;
+            if sample.bytes.is_empty() {
+                continue;
+            }
+            if samples.len() == 1 && !has_two_lines(&samples[0].bytes) {
+                samples.clear();
+            }
+            num_lines += memchr::memchr_iter(b'\n', &sample.bytes).count();
+            num_bytes += sample.bytes.len();
+            samples.push(sample);
+            if num_lines >= SAMPLE_RECORDS || num_bytes >= SAMPLE_BYTES {
+                break;
             }
         }
-        Ok(self.sample.as_ref())
+        Ok(samples)
+    }
+
+    /// The start of the first file that isn't empty, with a record; `None` if all are empty.
+    #[cfg(feature = "csv")]
+    async fn first_record(&self) -> Result<Option<Sample>> {
+        for meta in self.with_content() {
+            let sample = self.look(meta, 1).await?;
+            if !sample.bytes.is_empty() {
+                return Ok(Some(sample));
+            }
+        }
+        Ok(None)
+    }
+
+    fn with_content(&self) -> impl Iterator<Item = &FileMeta> {
+        self.files.iter().filter(|meta| meta.identity.size != Some(0)).take(SAMPLE_FILES)
+    }
+
+    async fn look(&self, meta: &FileMeta, num_records: usize) -> Result<Sample> {
+        let file = ListedFile::try_new(self.location, &meta.id, &meta.identity)?;
+        let coding = Coding::of_file(self.compression, self.format, self.options, &file);
+        let runtime = Handle::current();
+        let look = tokio::task::spawn_blocking(move || read_start(file, coding, runtime, num_records));
+        look.await.map_err(|e| Error::Worker { message: e.to_string() })?
+    }
+}
+
+impl Sample {
+    /// Says where in the file a fault is.
+    fn fault(&self, fault: RecordFault) -> Error {
+        let position = self.skipped_bytes + fault.start;
+        let lines = memchr::memchr_iter(b'\n', &self.bytes[..fault.start]).count();
+        let mut record = BadRecord::new(&*self.url, position as u64, PositionUnit::Byte, fault.reason, fault.message);
+        record.line = Some((self.skipped_lines + lines) as u64 + 1);
+        record.column = fault.column;
+        record.hint = fault.hint;
+        Error::BadRecord(Box::new(record))
     }
 }
 

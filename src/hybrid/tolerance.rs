@@ -135,9 +135,14 @@ struct Judged {
 }
 
 fn error(max: MaxErrors, rejected: u64, records: u64, record: Option<Error>) -> Error {
-    let allowed = match max {
-        MaxErrors::Count(count) => count.to_string(),
-        MaxErrors::Percent(percent) => format!("{percent} % of {records}"),
+    let plural = if rejected == 1 { "" } else { "s" };
+    let what = match max {
+        MaxErrors::Count(1) => format!("{rejected} bad record{plural}, and 1 is allowed"),
+        MaxErrors::Count(count) => format!("{rejected} bad record{plural}, and {count} are allowed"),
+        MaxErrors::Percent(percent) => {
+            let share = rejected as f64 * 100.0 / records as f64;
+            format!("{rejected} of {records} records are bad ({share:.2} %), and {percent} % are allowed")
+        }
     };
-    Error::TooManyBadRecords { rejected, allowed, record: record.map(Box::new) }
+    Error::TooManyBadRecords { what, record: record.map(Box::new) }
 }

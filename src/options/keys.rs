@@ -246,7 +246,13 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Csv, "csv.bytes-format", OneOf(&["base64", "hex"]), "base64", "how BYTES are written"),
     key(Csv, "csv.missing-fields", OneOf(&["fail", "null"]), "fail", "a record with too few fields"),
     key(Csv, "csv.extra-fields", OneOf(&["fail", "ignore"]), "fail", "a record with too many fields"),
-    key(Csv, "csv.max-record-bytes", Size, "1 mb", "the longest record; a quote still open then is a stray one"),
+    key(
+        Csv,
+        "csv.max-record-bytes",
+        Size,
+        "1 mb",
+        "a quoted field still open so far behind its record's start has a stray quote, and the record ends with its line",
+    ),
     key(
         Csv,
         "csv.charset",

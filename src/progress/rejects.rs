@@ -1,14 +1,17 @@
-//! Bad records that were left out, by reason.
+//! Bad records that were left out, by what was wrong with them.
 
 use std::collections::BTreeMap;
 
 use crate::error::{BadRecord, Reason};
 
-/// Bad records that were left out, counted by reason.
+/// Bad records that were left out, counted by reason and column.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RejectCounts(BTreeMap<Reason, RejectCount>);
+pub struct RejectCounts {
+    counts: BTreeMap<(Reason, Option<String>), RejectCount>,
+    num_kept: u64,
+}
 
-/// Bad records of one reason.
+/// Bad records of one reason, and one column if the reason is about a column.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RejectCount {
@@ -19,19 +22,25 @@ pub struct RejectCount {
 }
 
 impl RejectCounts {
-    /// Adds a bad record.
-    pub fn add(&mut self, record: &BadRecord) {
-        let of_reason = self.0.entry(record.reason);
-        of_reason.or_insert_with(|| RejectCount { count: 0, first: record.clone() }).count += 1;
+    /// Adds a bad record; `is_kept` says that it is handed on, as a dead letter.
+    pub fn add(&mut self, record: &BadRecord, is_kept: bool) {
+        let alike = self.counts.entry((record.reason, record.column.clone()));
+        alike.or_insert_with(|| RejectCount { count: 0, first: record.clone() }).count += 1;
+        self.num_kept += u64::from(is_kept);
     }
 
-    /// Each reason that came up.
+    /// Each reason, and column, that came up.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, &RejectCount)> {
-        self.0.iter().map(|(reason, count)| (*reason, count))
+        self.counts.iter().map(|((reason, _), count)| (*reason, count))
     }
 
     /// All together.
     pub fn total(&self) -> u64 {
-        self.0.values().map(|count| count.count).sum()
+        self.counts.values().map(|count| count.count).sum()
+    }
+
+    /// How many of them were handed on.
+    pub fn num_kept(&self) -> u64 {
+        self.num_kept
     }
 }

@@ -34,9 +34,11 @@ fn skipped_records_are_counted_by_reason_and_told_with_the_first_of_each() {
     assert_eq!(
         ran.stderr,
         "warning: 3 bad records were left out\n  \
-         1 with a value of another type, the first: n.csv byte 9, column v: 'x7' is not a DOUBLE\n  \
+         1 with a value that is none of its column's type, the first: n.csv byte 9, column v: 'x7' is not a DOUBLE\n  \
          1 with another number of fields, the first: n.csv byte 18: 3 fields where 2 are expected\n  \
-         1 with broken quotes, the first: n.csv byte 28: text behind a closing quote, at byte 5 of the record: '6,\\\"6\\\"6'\n"
+         1 with broken quotes, the first: n.csv byte 28: text behind a closing quote, at byte 5 of the record: '6,\"6\"6'\n  \
+         hint: csv.extra-fields=ignore lets such records pass\n  \
+         hint: a quote within quotes is written twice, or behind csv.escape-character; csv.disable-quote-character=true makes quotes plain characters\n"
     );
     // One word for the other: the source's own option.
     let of_source = read(&dir, &["n.csv", "-o", "csv.ignore-parse-errors=true"]);
@@ -93,7 +95,7 @@ fn dead_letters_have_all_that_is_needed_to_mend_them() {
         [
             r#"{"source":"0","phase":"bounded","split":"n.csv","position":9,"column":"v","reason":"type","message":"'x7' is not a DOUBLE","raw":"2,x7"}"#,
             r#"{"source":"0","phase":"bounded","split":"n.csv","position":18,"column":null,"reason":"fields","message":"3 fields where 2 are expected","raw":"4,4,4"}"#,
-            r#"{"source":"0","phase":"bounded","split":"n.csv","position":28,"column":null,"reason":"quotes","message":"text behind a closing quote, at byte 5 of the record: '6,\\\"6\\\"6'","raw":"6,\"6\"6"}"#,
+            r#"{"source":"0","phase":"bounded","split":"n.csv","position":28,"column":null,"reason":"quotes","message":"text behind a closing quote, at byte 5 of the record: '6,\"6\"6'","raw":"6,\"6\"6"}"#,
             r#"{"source":"0","phase":"bounded","split":"o.csv","position":6,"column":null,"reason":"encoding","message":"invalid UTF-8: byte 0xff at byte 2 of the record","raw_base64":"OCz/"}"#,
         ]
     );
@@ -111,7 +113,8 @@ fn what_was_allowed_ends_the_job_at_the_next_bad_record_and_again_when_it_goes_o
     assert!(
         ran.stderr.ends_with(
             "error: 3 bad records, and 2 are allowed\n\
-             caused by: n.csv byte 28: text behind a closing quote, at byte 5 of the record: '6,\\\"6\\\"6'\n"
+             caused by: n.csv byte 28: text behind a closing quote, at byte 5 of the record: '6,\"6\"6'\n\
+             hint: what came before stays; with --checkpoint the same command goes on under a higher --max-errors\n"
         ),
         "{}",
         ran.stderr
@@ -252,4 +255,49 @@ fn a_file_of_bad_records_is_left_out_whole_with_any_number_of_threads() {
         let got = (ran.stdout, positions);
         assert_eq!(first.get_or_insert_with(|| got.clone()), &got);
     }
+}
+
+#[test]
+fn records_that_are_left_out_say_nothing_of_types_and_later_files_do() {
+    let torn = dir(&[("a.csv", "id,at\n1,2024-01-01\ntorn\n2,x,y\n3,2024-01-03\n")]);
+    let ran = segue(&torn, &["read", "a.csv", "--on-error", "skip"]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "id,at\n1,2024-01-01\n3,2024-01-03\n"));
+    assert!(ran.stderr.contains("--schema 'id BIGINT, at DATE'"), "{}", ran.stderr);
+    let files = dir(&[
+        ("in/a.csv", "id,v\n1,1\n"),
+        ("in/b.csv", "v,id\n1.5,2\n"),
+        ("js/a.json", "{\"v\":1}\n"),
+        ("js/b.json", "{\"v\":1.5,\"w\":2}\n"),
+    ]);
+    assert_eq!(rows(&files, &["read", "in"]), "id,v\n1,1.0\n2,1.5\n");
+    assert_eq!(rows(&files, &["read", "js"]), "v,w\n1.0,\n1.5,2\n");
+}
+
+#[test]
+fn a_header_in_another_charset_is_told_with_the_option_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.csv"), b"id,Stra\xdfe\n1,5\n").unwrap();
+    for more in [&[][..], &["--on-error", "skip"], &["--schema", "id INT, `Straße` INT"], &["-o", "csv.header=true"]] {
+        let ran = segue(&dir, &[&["read", "a.csv"], more].concat());
+        assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{more:?}");
+        let expected = "invalid UTF-8: byte 0xdf at byte 7 of the record\n\
+                        hint: csv.charset says how a file is written, such as windows-1252\n";
+        assert!(ran.stderr.ends_with(expected), "{more:?}: {}", ran.stderr);
+    }
+    assert_eq!(rows(&dir, &["read", "a.csv", "-o", "csv.charset=latin1"]), "id,Straße\n1,5\n");
+}
+
+#[test]
+fn dead_letters_are_only_claimed_where_there_are_some() {
+    let dir = dir(&[("a.csv", "x,1\n1,1\n"), ("b.csv", "y,1\n2,2\n")]);
+    let args = ["a.csv", "b.csv", "-o", "0.csv.ignore-parse-errors=true", "--on-error", "dead.ndjson"];
+    let ran = read(&dir, &args);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "id,v\n1,1.0\n2,2.0\n"));
+    assert!(
+        ran.stderr.starts_with("warning: 2 bad records were left out; 1 dead letter in dead.ndjson\n"),
+        "{}",
+        ran.stderr
+    );
+    let letters = letters(&dir.path().join("dead.ndjson"));
+    assert_eq!(letters.iter().map(|letter| letter["raw"].as_str().unwrap()).collect::<Vec<_>>(), ["y,1"]);
 }

@@ -125,7 +125,7 @@ fn limit_cuts_after_a_row_and_the_checkpoint_stands_there() {
     assert_eq!(rows(&dir, &args("2")), "3\n4\n");
     let ran = segue(&dir, &args("9"));
     assert_eq!(ran.stdout, "5\n");
-    assert_eq!(ran.stderr, "job: the job goes on from this checkpoint, with its schema and positions\n");
+    assert_eq!(ran.stderr, "the job goes on from its checkpoint, with its positions (commit 2)\n");
     assert_eq!(rows(&dir, &args("9")), "");
 }
 
@@ -321,7 +321,7 @@ fn copy_writes_whole_files_and_goes_on_at_its_checkpoint() {
     let ran = segue(&dir, &args("9"));
     assert_eq!(ran.status, 0);
     let told = ran.stderr.lines().last().unwrap();
-    assert!(told.starts_with("csv:out: 1 rows in "), "{told}");
+    assert!(told.starts_with("csv:out: 1 row in "), "{told}");
     let content = |name: &str| fs::read_to_string(dir.path().join("out").join(name)).unwrap();
     assert_eq!((content("part-00000.csv").as_str(), content("part-00001.csv").as_str()), ("id\n1\n2\n", "id\n3\n"));
 
@@ -354,7 +354,7 @@ fn copy_refuses_a_folder_whose_files_it_knows_nothing_of() {
         &["copy", "a.csv", "--to", "out2"],
         2,
         "error: --to 'out2': it is neither FORMAT:FOLDER, with csv, json, arrow or parquet for FORMAT, nor kafka://HOST/TOPIC\n\
-         hint: to write CSV files into that folder: --to csv:out2\n",
+         hint: to write csv files into that folder: --to csv:out2\n",
     );
     fails(&dir, &["copy", "a.csv", "--to", "delta:out2"], 2, "error: --to delta:out2: delta is not in this version\n");
     fails(
@@ -433,7 +433,7 @@ fn status_shows_a_checkpoint_to_people_and_to_programs() {
     assert!(text.starts_with("job j, commit "), "{text}");
     assert!(
         text.ends_with(
-            "schema: id BIGINT\nsource 0 (filesystem, d, csv): 1 rows, 0 rejected\n  0 of 2 files done\n  2.csv: next position 5, a file of 7 B\n"
+            "schema: id BIGINT\nsource 0 (filesystem, d, csv): 1 row, 0 rejected\n  0 of 2 files done\n  2.csv: next position 5, a file of 7 B\n"
         ),
         "{text}"
     );

@@ -480,7 +480,7 @@ fn a_job_goes_on_across_the_seam_and_status_tells_both_phases() {
     let text = bids.plainly(segue(&bids.dir, &["status", "job"])).stdout;
     assert!(
         text.ends_with(
-            "source 0 (filesystem, bids, csv): 1 rows, 0 rejected\n\
+            "source 0 (filesystem, bids, csv): 1 row, 0 rejected\n\
              \u{20} 0 of 1 file done\n\
              \u{20} 1.csv: next position 15, a file of 21 B\n\
              source 1 (kafka, bids, csv): 0 rows, 0 rejected\n\

@@ -7,12 +7,12 @@ use arrow::datatypes::{DataType, FieldRef};
 use bytes::Bytes;
 
 use crate::checkpoint::{Advance, RowPositions};
-use crate::error::{BadRecord, Error, PositionUnit, Reason, Result};
+use crate::error::{BadRecord, Error, PositionUnit, Result};
 use crate::file::FileSource;
 use crate::file::fetch::{ListedFile, line_of};
 use crate::file::plan::Coding;
 #[cfg(feature = "csv")]
-use crate::format::csv::{CsvColumn, CsvPlan, first_record};
+use crate::format::csv::{CsvColumn, CsvPlan, FirstRecord};
 #[cfg(feature = "json")]
 use crate::format::json::JsonPlan;
 use crate::format::{DecoderPlan, Format, RecordFault, TextOptions, without_line_end};
@@ -105,14 +105,16 @@ impl Decodings {
         let mut before_rows = bom;
         let mut header = None;
         if has_header || (csv.ignore_first_line && !data.is_empty()) {
-            let first = first_record(&csv.dialect(), &data[bom..], at_end).map_err(|why| {
-                let message = format!("the first record has broken quotes ({why:?})");
-                Error::BadRecord(Box::new(BadRecord::new(&*file.url, 0, PositionUnit::Byte, Reason::Quotes, message)))
-            })?;
-            match first {
-                Some((fields, next)) => {
-                    before_rows += next;
-                    header = has_header.then_some(fields);
+            let dialect = csv.dialect();
+            let at_fault = |fault: RecordFault| {
+                let position = (bom + fault.start) as u64;
+                let record = BadRecord::new(&*file.url, position, PositionUnit::Byte, fault.reason, fault.message);
+                Error::BadRecord(Box::new(BadRecord { hint: fault.hint, ..record }))
+            };
+            match FirstRecord::find(&dialect, &data[bom..], at_end).map_err(at_fault)? {
+                Some(first) => {
+                    before_rows += first.next();
+                    header = has_header.then(|| first.fields()).transpose().map_err(at_fault)?;
                 }
                 None if at_end => before_rows = data.len(),
                 None => return Ok(None),

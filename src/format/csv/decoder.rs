@@ -9,15 +9,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::DataType;
 
 use super::chunk::Chunk;
 use super::columnar::{Columnar, Indexing};
 use super::messages::Lines;
 use super::plan::{CsvColumn, CsvPlan};
-use super::record::{BrokenQuotes, Scan, Span, text_of};
+use super::record::{Scan, Span, record_text, text_of};
 use super::{OnFieldCount, Undecodable};
-use crate::error::{Error, Reason, Result, quoted};
-use crate::format::raw::invalid_utf8;
+use crate::error::{Error, Reason, Result};
 use crate::format::{
     OnBadMessage, OnBadRecord, RecordDecoder, RecordFault, decode_each_message, message_range, without_line_end,
 };
@@ -187,7 +187,7 @@ impl CsvDecoder {
                 Ok((next, true))
             }
             Scan::Blank { next } | Scan::Comment { next } => Ok((next, false)),
-            Scan::Broken { next, why } => Err(broken(data, start..next, why)),
+            Scan::Broken { next, why } => Err(why.fault(data, start..next)),
             // Whole records only: an unfinished one at the end is a record.
             Scan::Incomplete => Err(RecordFault::new(start..data.len(), Reason::Quotes, "the record isn't whole")),
         }
@@ -200,10 +200,7 @@ impl CsvDecoder {
         }
         // A comment may hold bytes that aren't text, and records behind it may be good.
         let (start, bytes) = (record.start, &chunk.bytes[record.clone()]);
-        let text = std::str::from_utf8(bytes).map_err(|e| {
-            let hint = "csv.charset says how a file is written, such as windows-1252";
-            invalid_utf8(record.clone(), bytes, &e).with_hint(hint)
-        })?;
+        let text = record_text(bytes, record.clone())?;
         self.row(text, start, record)
     }
 
@@ -214,25 +211,45 @@ impl CsvDecoder {
         let wrong_count = (found < *num_fields && options.missing_fields == OnFieldCount::Fail)
             || (found > *num_fields && options.extra_fields == OnFieldCount::Fail);
         if wrong_count {
-            let (plural, key) = (
-                if found == 1 { "" } else { "s" },
-                if found < *num_fields { "csv.missing-fields=null" } else { "csv.extra-fields=ignore" },
-            );
-            let message = format!("{found} field{plural} where {num_fields} are expected");
-            let fault = RecordFault::new(record, Reason::Fields, message);
-            return Err(fault.with_hint(format!("{key} lets such records pass")));
+            let (plural, verb) = (if found == 1 { "" } else { "s" }, if *num_fields == 1 { "is" } else { "are" });
+            let message = format!("{found} field{plural} where {num_fields} {verb} expected");
+            let hint = match found < *num_fields {
+                _ if *num_fields == 1 => {
+                    "csv.field-delimiter says what stands between fields, and csv.allow-comments that lines with # are none"
+                }
+                true => "csv.missing-fields=null lets such records pass",
+                false => "csv.extra-fields=ignore lets such records pass",
+            };
+            return Err(RecordFault::new(record, Reason::Fields, message).with_hint(hint));
         }
         for (place, column) in self.columns.iter_mut().enumerate() {
             let value = value(&self.plan, &self.fields, place, text, text_start, column.is_text());
             if let Err(fault) = column.extend(std::iter::once(value.as_deref())) {
-                let message = fault.describe(value.unwrap_or_default().as_bytes(), column.field());
-                let fault = RecordFault::new(record, fault.reason(), message).in_column(column.field().name());
+                let value = value.unwrap_or_default();
+                let message = fault.describe(value.as_bytes(), column.field());
+                let mut fault = RecordFault::new(record, fault.reason(), message).in_column(column.field().name());
+                fault.hint = hint(&self.plan, fault.reason, &value, column.field().data_type()).map(Into::into);
                 self.columns.iter_mut().for_each(|column| column.truncate(self.num_rows));
                 return Err(fault);
             }
         }
         self.num_rows += 1;
         Ok(())
+    }
+}
+
+/// What may help against a value that is none of its type.
+fn hint(plan: &CsvPlan, reason: Reason, value: &str, data_type: &DataType) -> Option<&'static str> {
+    const NULLS: [&str; 7] = ["null", "\\n", "na", "n/a", "nan", "none", "-"];
+    let is_timestamp = matches!(data_type, DataType::Timestamp(..));
+    if reason != Reason::Type {
+        None
+    } else if plan.options.null_literal.is_none() && NULLS.contains(&value.to_ascii_lowercase().as_str()) {
+        Some("csv.null-literal says which text is null")
+    } else if is_timestamp && plan.options.timestamp_format.is_none() {
+        Some("csv.timestamp-format says how timestamps are written")
+    } else {
+        None
     }
 }
 
@@ -246,8 +263,7 @@ fn value<'a>(
     is_text: bool,
 ) -> Option<Cow<'a, str>> {
     let span = fields.get(plan.columns[place].index)?;
-    let span = Span { start: span.start - text_start, end: span.end - text_start, ..*span };
-    let value = text_of(&plan.dialect, text, &span);
+    let value = text_of(&plan.dialect, text, &span.moved_down(text_start));
     let is_null =
         (value.is_empty() && !is_text) || (!span.quoted && plan.options.null_literal.as_deref() == Some(&*value));
     (!is_null).then_some(value)
@@ -291,19 +307,6 @@ impl RecordDecoder for CsvDecoder {
         RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), arrays, &options)
             .map_err(|e| Error::Other { context: "csv records".into(), source: e.into() })
     }
-}
-
-fn broken(data: &[u8], record: Range<usize>, why: BrokenQuotes) -> RecordFault {
-    let (start, line) = (record.start, data[record.clone()].trim_ascii_end());
-    let message = match why {
-        BrokenQuotes::TextBehind(at) => {
-            format!("text behind a closing quote, at byte {} of the record: {}", at - start, quoted(line))
-        }
-        BrokenQuotes::StillOpen(at) => {
-            format!("a quote opened at byte {} of the record isn't closed: {}", at - start, quoted(line))
-        }
-    };
-    RecordFault::new(record, Reason::Quotes, message)
 }
 
 #[cfg(any(test, fuzzing))]
@@ -401,14 +404,14 @@ mod tests {
             &plain,
             "1,\"open\n2,x\n",
             0,
-            "a quote opened at byte 2 of the record isn't closed: '1,\\\"open'",
+            "the quote at byte 2 of the record isn't closed: '1,\"open'",
         );
         fault(
             "id INT, s STRING",
             &plain,
             "1,a\n2,\"a\"b\n",
             4,
-            "text behind a closing quote, at byte 5 of the record: '2,\\\"a\\\"b'",
+            "text behind a closing quote, at byte 5 of the record: '2,\"a\"b'",
         );
     }
 

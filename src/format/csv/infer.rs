@@ -1,11 +1,12 @@
 //! Headers and types of CSV without a schema.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 
-use super::CsvOptions;
-use super::record::{Scan, text_of};
+use super::record::{Dialect, Scan, Span, text_of};
+use super::{CsvOptions, OnFieldCount};
 use crate::error::{Error, Result};
 use crate::schema::{infer_type, unify_types};
 
@@ -38,69 +39,155 @@ pub(crate) fn has_header(first: &[String], wanted: &[&str], place: &str) -> Resu
     }
 }
 
-/// Makes a schema of the first records, and says whether the first one is a header.
+/// What the first records of a source tell of its columns.
 ///
-/// Without a choice, it is one if no field of it is a number, date or boolean while a later record has one, or
-/// no later record is there: a file of one line of words is a header without rows.
-///
-/// # Errors
-/// [`Error::Schema`] for a header that names a column twice; `place` is the file.
-pub(crate) fn infer_schema(
-    options: &CsvOptions,
-    sample: &[u8],
-    at_end: bool,
-    max_records: usize,
-    header: Option<bool>,
-    place: &str,
-) -> Result<(Schema, bool)> {
-    let dialect = &options.dialect();
-    let text = String::from_utf8_lossy(sample);
-    let sample = text.as_bytes();
-    let mut spans = Vec::new();
-    let (mut first, mut columns): (Option<Vec<String>>, Vec<Suggestions>) = (None, Vec::new());
-    let (mut at, mut num_records, mut later_is_typed) = (0, 0, false);
-    while at < sample.len() && num_records <= max_records {
-        spans.clear();
-        match dialect.scan(sample, at, at_end, &mut spans) {
-            Scan::Incomplete => break,
-            Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => at = next,
-            Scan::Record { next } => {
-                let fields = spans.iter().map(|span| text_of(dialect, &text, span));
-                if first.is_none() {
-                    let fields: Vec<String> = fields.map(Into::into).collect();
-                    columns = vec![Suggestions::default(); fields.len()];
-                    first = Some(fields);
-                } else {
-                    for (field, column) in fields.zip(&mut columns) {
-                        later_is_typed |= column.take(options, &field);
-                    }
+/// Records that are bad say nothing: broken quotes, bytes that aren't text, another number of fields than the first
+/// one's. Reading will tell of them, or skip them.
+#[derive(Debug)]
+pub(crate) struct Inference {
+    header: bool,
+    columns: Vec<(String, Suggestions)>,
+    num_records: usize,
+}
+
+/// The start of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CsvSample<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether it is the whole file.
+    pub(crate) at_end: bool,
+    /// At most so many records are looked at.
+    pub(crate) max_records: usize,
+}
+
+impl Inference {
+    /// Begins with a source's first file.
+    ///
+    /// Without a choice, its first record is a header if no field of it is a number, date or boolean while a later record
+    /// has one, or no later record is there: a file of one line of words is a header without rows.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for a header that names a column twice; `place` is the file.
+    pub(crate) fn begin(
+        options: &CsvOptions,
+        sample: CsvSample<'_>,
+        header: Option<bool>,
+        place: &str,
+    ) -> Result<Self> {
+        let mut records = Records::new(options, sample);
+        let first = records.next().unwrap_or_default();
+        let mut columns = vec![Suggestions::default(); first.len()];
+        let mut later_is_typed = false;
+        while let Some(fields) = records.next() {
+            if may_be_row(options, fields.len(), first.len()) {
+                for (field, column) in fields.iter().zip(&mut columns) {
+                    later_is_typed |= column.take(options, field);
                 }
-                num_records += 1;
-                at = next;
             }
         }
-    }
-    let first = first.unwrap_or_default();
-    let header = header.unwrap_or_else(|| {
-        (later_is_typed || (num_records == 1 && at_end)) && !first.iter().any(|field| is_typed(options, field))
-    });
-    if !header {
-        for (field, column) in first.iter().zip(&mut columns) {
-            column.take(options, field);
+        let num_records = records.num_records;
+        let header = header.unwrap_or_else(|| {
+            (later_is_typed || (num_records == 1 && sample.at_end))
+                && !first.iter().any(|field| is_typed(options, field))
+        });
+        if !header {
+            for (field, column) in first.iter().zip(&mut columns) {
+                column.take(options, field);
+            }
         }
-    }
-    let mut names = BTreeSet::new();
-    let mut fields = Vec::with_capacity(first.len());
-    for (index, (name, column)) in first.iter().zip(columns).enumerate() {
-        let name = if header { name.clone() } else { format!("f{index}") };
-        if !names.insert(name.clone()) {
-            return Err(Error::Schema(format!(
-                "{place}: the header names column {name} twice; give a schema and csv.header=false"
-            )));
+        let mut names = BTreeSet::new();
+        for name in first.iter().filter(|_| header) {
+            if !names.insert(name) {
+                return Err(Error::Schema(format!(
+                    "{place}: the header names column {name} twice; give a schema and csv.header=false"
+                )));
+            }
         }
-        fields.push(Field::new(name, column.data_type(options), true));
+        let name = |(index, name): (usize, String)| if header { name } else { format!("f{index}") };
+        let columns = first.into_iter().enumerate().map(name).zip(columns).collect();
+        Ok(Self { header, columns, num_records })
     }
-    Ok((Schema::new(fields), header))
+
+    /// Goes on with another file of the source. Columns that only this one has aren't read.
+    pub(crate) fn add(&mut self, options: &CsvOptions, sample: CsvSample<'_>) {
+        let mut records = Records::new(options, sample);
+        let columns: Vec<Option<usize>> = if self.header {
+            let names = records.next().unwrap_or_default();
+            names.iter().map(|name| self.columns.iter().position(|(known, _)| known == name)).collect()
+        } else {
+            (0..self.columns.len()).map(Some).collect()
+        };
+        while let Some(fields) = records.next() {
+            if may_be_row(options, fields.len(), columns.len()) {
+                for (field, column) in fields.iter().zip(&columns) {
+                    if let Some((_, column)) = column.and_then(|column| self.columns.get_mut(column)) {
+                        column.take(options, field);
+                    }
+                }
+            }
+        }
+        self.num_records += records.num_records;
+    }
+
+    /// Records that were looked at.
+    pub(crate) fn num_records(&self) -> usize {
+        self.num_records
+    }
+
+    /// Whether the first record of each file names its columns.
+    pub(crate) fn header(&self) -> bool {
+        self.header
+    }
+
+    /// The columns.
+    pub(crate) fn schema(self, options: &CsvOptions) -> Schema {
+        let field = |(name, column): (String, Suggestions)| Field::new(name, column.data_type(options), true);
+        Schema::new(self.columns.into_iter().map(field).collect::<Vec<_>>())
+    }
+}
+
+fn may_be_row(options: &CsvOptions, num_fields: usize, expected: usize) -> bool {
+    match num_fields.cmp(&expected) {
+        Ordering::Equal => true,
+        Ordering::Less => options.missing_fields == OnFieldCount::Lenient,
+        Ordering::Greater => options.extra_fields == OnFieldCount::Lenient,
+    }
+}
+
+/// The fields of each record of a sample, as far as they are text.
+struct Records<'a> {
+    dialect: Dialect,
+    sample: CsvSample<'a>,
+    at: usize,
+    num_records: usize,
+    spans: Vec<Span>,
+}
+
+impl<'a> Records<'a> {
+    fn new(options: &CsvOptions, sample: CsvSample<'a>) -> Self {
+        Self { dialect: options.dialect(), sample, at: 0, num_records: 0, spans: Vec::new() }
+    }
+
+    fn next(&mut self) -> Option<Vec<String>> {
+        let CsvSample { bytes, at_end, max_records } = self.sample;
+        while self.at < bytes.len() && self.num_records <= max_records {
+            self.spans.clear();
+            let start = self.at;
+            match self.dialect.scan(bytes, start, at_end, &mut self.spans) {
+                Scan::Incomplete => return None,
+                Scan::Blank { next } | Scan::Comment { next } | Scan::Broken { next, .. } => self.at = next,
+                Scan::Record { next } => {
+                    self.at = next;
+                    self.num_records += 1;
+                    if let Ok(text) = std::str::from_utf8(&bytes[start..next]) {
+                        let field = |span: &Span| text_of(&self.dialect, text, &span.moved_down(start)).into_owned();
+                        return Some(self.spans.iter().map(field).collect());
+                    }
+                }
+            }
+        }
+        None
+    }
 }
 
 /// Says whether a text is more than that.
@@ -172,8 +259,38 @@ mod tests {
 
     #[track_caller]
     fn check_with(options: &CsvOptions, sample: &str, schema: &str, header: bool) {
-        let (got, is_header) = infer_schema(options, sample.as_bytes(), true, 20_480, None, "f.csv").unwrap();
-        assert_eq!((format_schema(&got).as_str(), is_header), (schema, header), "{sample:?}");
+        let inference = Inference::begin(options, whole(sample), None, "f.csv").unwrap();
+        let is_header = inference.header();
+        assert_eq!((format_schema(&inference.schema(options)).as_str(), is_header), (schema, header), "{sample:?}");
+    }
+
+    fn whole(sample: &str) -> CsvSample<'_> {
+        CsvSample { bytes: sample.as_bytes(), at_end: true, max_records: 20_480 }
+    }
+
+    #[test]
+    fn records_that_are_bad_say_nothing() {
+        check("id,t\n1,2024-01-01\n2,x,y\nz\n3,\"4\"5\n", "id BIGINT, t DATE", true);
+        let lenient = CsvOptions { missing_fields: OnFieldCount::Lenient, ..CsvOptions::default() };
+        check_with(&lenient, "id,t\n1,2024-01-01\nz\n", "id STRING, t DATE", true);
+        let bytes = b"id,t\n1,2\n\xff,x\n".as_slice();
+        let options = CsvOptions::default();
+        let sample = CsvSample { bytes, at_end: true, max_records: 20_480 };
+        let inference = Inference::begin(&options, sample, None, "f.csv").unwrap();
+        assert_eq!(format_schema(&inference.schema(&options)), "id BIGINT, t BIGINT");
+    }
+
+    #[test]
+    fn files_behind_the_first_widen_its_columns() {
+        let options = CsvOptions::default();
+        let mut inference = Inference::begin(&options, whole("a,b,c\n1,,x\n"), None, "f.csv").unwrap();
+        inference.add(&options, whole("b,d,a\n2024-01-01,1,2.5\n"));
+        inference.add(&options, whole("c\n"));
+        assert_eq!(inference.num_records(), 5);
+        assert_eq!(format_schema(&inference.schema(&options)), "a DOUBLE, b DATE, c STRING");
+        let mut inference = Inference::begin(&options, whole("1,2\n"), None, "f.csv").unwrap();
+        inference.add(&options, whole("1.5,x\n"));
+        assert_eq!(format_schema(&inference.schema(&options)), "f0 DOUBLE, f1 STRING");
     }
 
     #[test]

@@ -33,9 +33,9 @@ use std::collections::BTreeMap;
 pub use charset::Charset;
 pub(crate) use charset::{CharsetDecoder, Undecodable};
 pub(crate) use cutter::CsvCutter;
-pub(crate) use infer::{has_header, infer_schema};
+pub(crate) use infer::{CsvSample, Inference, has_header};
 pub(crate) use plan::{CsvColumn, CsvPlan};
-pub(crate) use record::{Dialect, first_record};
+pub(crate) use record::{Dialect, FirstRecord};
 
 use crate::error::{Error, Result};
 use crate::schema::{BytesFormat, TimestampFormat};

@@ -9,8 +9,13 @@
 //! unquoted field (`6" nail`) are data, comments and escapes break parity, a lone CR is data.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use memchr::{memchr, memchr_iter, memchr2, memchr3};
+
+use crate::error::{Reason, quoted};
+use crate::format::RecordFault;
+use crate::format::raw::invalid_utf8;
 
 /// What stands between two fields: the UTF-8 of one character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +75,13 @@ pub(crate) struct Span {
     pub(crate) quoted: bool,
     /// Whether doubled quotes or escapes are to be undone.
     pub(crate) escaped: bool,
+}
+
+impl Span {
+    /// The same, of text that begins so many bytes later.
+    pub(super) fn moved_down(self, bytes: usize) -> Self {
+        Self { start: self.start - bytes, end: self.end - bytes, ..self }
+    }
 }
 
 /// What stands at a record's start. `next` is where the one behind it starts.
@@ -307,36 +319,80 @@ pub(crate) fn text_of<'a>(dialect: &Dialect, text: &'a str, span: &Span) -> Cow<
     Cow::Owned(plain)
 }
 
-/// The fields of the first record of `data`, and where the one behind it starts; `None` if there is no whole one.
-///
-/// Blank lines and comments before it are passed over.
-pub(crate) fn first_record(
-    dialect: &Dialect,
-    data: &[u8],
-    at_end: bool,
-) -> Result<Option<(Vec<String>, usize)>, BrokenQuotes> {
-    let mut at = 0;
-    while at < data.len() {
-        let mut spans = Vec::new();
-        match dialect.scan(data, at, at_end, &mut spans) {
-            Scan::Blank { next } | Scan::Comment { next } => at = next,
-            Scan::Incomplete => return Ok(None),
-            Scan::Broken { why, .. } => return Err(why),
-            Scan::Record { next } => {
-                let text = String::from_utf8_lossy(&data[at..next]).into_owned();
-                // Lossy decoding may move bytes; fields of such a record are taken one by one.
-                let fields = spans.iter().map(|span| {
-                    let span = Span { start: span.start - at, end: span.end - at, ..*span };
-                    match text.len() == next - at {
-                        true => text_of(dialect, &text, &span).into_owned(),
-                        false => String::from_utf8_lossy(&data[at + span.start..at + span.end]).into_owned(),
-                    }
-                });
-                return Ok(Some((fields.collect(), next)));
+/// The first record of a file.
+#[derive(Debug)]
+pub(crate) struct FirstRecord<'a> {
+    dialect: &'a Dialect,
+    /// What stands before the record, and the record.
+    data: &'a [u8],
+    record: Range<usize>,
+    spans: Vec<Span>,
+}
+
+impl<'a> FirstRecord<'a> {
+    /// Looks for it; `None` if there is no whole one. Blank lines and comments before it are passed over.
+    ///
+    /// # Errors
+    /// A record with broken quotes.
+    pub(crate) fn find(dialect: &'a Dialect, data: &'a [u8], at_end: bool) -> Result<Option<Self>, RecordFault> {
+        let mut at = 0;
+        while at < data.len() {
+            let mut spans = Vec::new();
+            match dialect.scan(data, at, at_end, &mut spans) {
+                Scan::Blank { next } | Scan::Comment { next } => at = next,
+                Scan::Incomplete => return Ok(None),
+                Scan::Broken { next, why } => return Err(why.fault(data, at..next)),
+                Scan::Record { next } => {
+                    return Ok(Some(Self { dialect, data: &data[..next], record: at..next, spans }));
+                }
             }
         }
+        Ok(None)
     }
-    Ok(None)
+
+    /// Where the record behind it starts.
+    pub(crate) fn next(&self) -> usize {
+        self.record.end
+    }
+
+    /// Its fields.
+    ///
+    /// # Errors
+    /// Bytes that aren't UTF-8.
+    pub(crate) fn fields(&self) -> Result<Vec<String>, RecordFault> {
+        let start = self.record.start;
+        let text = record_text(&self.data[start..], self.record.clone())?;
+        let field = |span: &Span| text_of(self.dialect, text, &span.moved_down(start)).into_owned();
+        Ok(self.spans.iter().map(field).collect())
+    }
+}
+
+/// The text of the record that stands at `record` and is all of `bytes`.
+pub(super) fn record_text(bytes: &[u8], record: Range<usize>) -> Result<&str, RecordFault> {
+    std::str::from_utf8(bytes).map_err(|e| {
+        let hint = "csv.charset says how a file is written, such as windows-1252";
+        invalid_utf8(record, bytes, &e).with_hint(hint)
+    })
+}
+
+impl BrokenQuotes {
+    /// What is wrong with the record that stands at `record`.
+    pub(super) fn fault(self, data: &[u8], record: Range<usize>) -> RecordFault {
+        let (start, line) = (record.start, data[record.clone()].trim_ascii_end());
+        let (message, hint) = match self {
+            Self::TextBehind(at) => (
+                format!("text behind a closing quote, at byte {} of the record: {}", at - start, quoted(line)),
+                "a quote within quotes is written twice, or behind csv.escape-character; \
+                 csv.disable-quote-character=true makes quotes plain characters",
+            ),
+            Self::StillOpen(at) => (
+                format!("the quote at byte {} of the record isn't closed: {}", at - start, quoted(line)),
+                "a quoted field may go over line ends, as far as csv.max-record-bytes (1 mb) behind the start of its record; \
+                 csv.disable-quote-character=true makes quotes plain characters",
+            ),
+        };
+        RecordFault::new(record, Reason::Quotes, message).with_hint(hint)
+    }
 }
 
 #[cfg(test)]

@@ -666,7 +666,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(chunk in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'"'), Just(b'\\'), Just(b'\n'), Just(b'u'), any::<u8>()], 0..60)) {
             let _ = decode("a INT, \"u\" STRING", &chunk, JsonOptions::default());
-            let _ = crate::format::json::infer_schema(&chunk, 10, 64);
+            let _ = crate::format::json::Inference::default().add(&chunk, 10, 64);
         }
     }
 }

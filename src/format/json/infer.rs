@@ -13,7 +13,7 @@ use crate::error::{Reason, Result};
 use crate::format::RecordFault;
 use crate::schema::{infer_type, type_name, unify_types};
 
-/// Tells the schema from the first `max_records` records, which are whole lines.
+/// What the first records of a source tell of its columns.
 ///
 /// Keys become columns in the order of their first appearance. Strings are DATE or TIMESTAMP if all are,
 /// else STRING, also if they hold digits; objects are ROW, arrays ARRAY of the type that holds all their
@@ -21,44 +21,58 @@ use crate::schema::{infer_type, type_name, unify_types};
 /// nothing about its type and becomes no column.
 ///
 /// Records that are bad say nothing: reading will tell of them, or skip them.
-///
-/// # Errors
-/// The first record that holds a value that goes with no type so far; the first one at all if none is good.
-pub(crate) fn infer_schema(records: &[u8], max_records: usize, max_depth: usize) -> Result<Schema, RecordFault> {
-    let (mut row, mut num_records, mut base) = (Row::default(), 0, 0);
-    let mut first_fault = None;
-    while base < records.len() && num_records < max_records {
-        let (text, fault) = valid_records(&records[base..]);
-        let mut at = 0;
-        while at < text.len() && num_records < max_records {
-            let end = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |len| at + len);
-            match check_record(text, at..end, max_depth) {
-                Ok(false) => {}
-                Ok(true) => {
-                    let mut scanner = Scanner::new(text, at, end, max_depth);
-                    scanner.skip_whitespace();
-                    let at_fault = |fault: Conflict| fault.into_record_fault(base + at..base + end);
-                    members(&mut scanner, text, 0, &mut row).map_err(at_fault)?;
-                    num_records += 1;
+#[derive(Debug, Default)]
+pub(crate) struct Inference {
+    row: Row,
+    num_records: usize,
+}
+
+impl Inference {
+    /// Looks at whole lines of a file, until `max_records` records were looked at in all.
+    ///
+    /// # Errors
+    /// The first record that holds a value that goes with no type so far; the first bad one if no record so far is good.
+    pub(crate) fn add(&mut self, records: &[u8], max_records: usize, max_depth: usize) -> Result<(), RecordFault> {
+        let (mut base, mut first_fault) = (0, None);
+        while base < records.len() && self.num_records < max_records {
+            let (text, fault) = valid_records(&records[base..]);
+            let mut at = 0;
+            while at < text.len() && self.num_records < max_records {
+                let end = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |len| at + len);
+                match check_record(text, at..end, max_depth) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        let mut scanner = Scanner::new(text, at, end, max_depth);
+                        scanner.skip_whitespace();
+                        let at_fault = |fault: Conflict| fault.into_record_fault(base + at..base + end);
+                        members(&mut scanner, text, 0, &mut self.row).map_err(at_fault)?;
+                        self.num_records += 1;
+                    }
+                    Err(fault) => {
+                        first_fault.get_or_insert(RecordFault { start: base + at, end: base + end, ..fault });
+                    }
                 }
-                Err(fault) => {
-                    first_fault.get_or_insert(RecordFault { start: base + at, end: base + end, ..fault });
-                }
+                at = end + 1;
             }
-            at = end + 1;
+            let Some(fault) = fault else { break };
+            let (start, end) = (base + fault.start, base + fault.end);
+            base = end;
+            first_fault.get_or_insert(RecordFault { start, end, ..fault });
         }
-        match fault {
-            Some(fault) => {
-                let (start, end) = (base + fault.start, base + fault.end);
-                base = end;
-                first_fault.get_or_insert(RecordFault { start, end, ..fault });
-            }
-            None => break,
+        match first_fault {
+            Some(fault) if self.num_records == 0 => Err(fault),
+            _ => Ok(()),
         }
     }
-    match first_fault {
-        Some(fault) if num_records == 0 => Err(fault),
-        _ => Ok(Schema::new(fields(row))),
+
+    /// Good records that were looked at.
+    pub(crate) fn num_records(&self) -> usize {
+        self.num_records
+    }
+
+    /// The columns.
+    pub(crate) fn schema(self) -> Schema {
+        Schema::new(fields(self.row))
     }
 }
 
@@ -257,7 +271,13 @@ mod tests {
     use crate::schema::format_schema;
 
     fn inferred(records: &str) -> Result<String, RecordFault> {
-        infer_schema(records.as_bytes(), 20_480, 64).map(|schema| format_schema(&schema))
+        infer(records.as_bytes(), 20_480).map(|schema| format_schema(&schema))
+    }
+
+    fn infer(records: &[u8], max_records: usize) -> Result<Schema, RecordFault> {
+        let mut inference = Inference::default();
+        inference.add(records, max_records, 64)?;
+        Ok(inference.schema())
     }
 
     #[track_caller]
@@ -296,6 +316,16 @@ mod tests {
     }
 
     #[test]
+    fn files_behind_the_first_add_what_they_have() {
+        let mut inference = Inference::default();
+        for records in ["{\"a\":1}\n", "", "{\"a\":1.5,\"b\":\"x\"}\n", "{\"c\":1}\n"] {
+            inference.add(records.as_bytes(), 2, 64).unwrap();
+        }
+        assert_eq!(inference.num_records(), 2);
+        assert_eq!(format_schema(&inference.schema()), "a DOUBLE, b STRING");
+    }
+
+    #[test]
     fn nested_values() {
         check(
             "{\"r\":{\"x\":1,\"y\":[\"a\"]},\"l\":[1,null,2.5],\"e\":[],\"o\":{},\"p\":{\"q\":{}}}\n{\"r\":{\"z\":true}}",
@@ -308,10 +338,10 @@ mod tests {
         check("{\"a\":1}\n{\"b\":}\n[2]\n{\"c\":2}", "a BIGINT, c BIGINT");
         assert_eq!(inferred("{\"a\":}\n[2]").unwrap_err().start, 0);
         assert!(inferred("[1]").unwrap_err().message.contains("an array where an object is expected"));
-        assert!(infer_schema(b"{\"a\":1}\nx\xff", 1, 64).is_ok());
-        let fault = infer_schema(b"\n{\"\xff\":1}\n", 2, 64).unwrap_err();
+        assert!(infer(b"{\"a\":1}\nx\xff", 1).is_ok());
+        let fault = infer(b"\n{\"\xff\":1}\n", 2).unwrap_err();
         assert_eq!((fault.start, fault.message.contains("invalid UTF-8")), (1, true));
-        assert!(infer_schema(b"\"\xff\"\n{\"a\":1}\n", 2, 64).is_ok());
+        assert!(infer(b"\"\xff\"\n{\"a\":1}\n", 2).is_ok());
         assert_eq!(inferred("").unwrap(), "");
     }
 }

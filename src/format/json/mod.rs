@@ -26,7 +26,7 @@ mod strict;
 pub(crate) mod twins;
 
 pub(crate) use decoder::JsonPlan;
-pub(crate) use infer::infer_schema;
+pub(crate) use infer::Inference;
 
 /// How JSON is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

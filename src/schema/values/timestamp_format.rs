@@ -102,7 +102,7 @@ impl TimestampFormat {
 
 fn parsed(text: &str, items: &[Item<'static>]) -> Outcome<Parsed> {
     // Numbers are read with blanks before them; at the beginning of a field a blank is a character like others.
-    if text.starts_with(char::is_whitespace) && !matches!(items.first(), Some(Item::Space(_))) {
+    if text.starts_with(char::is_whitespace) && !matches!(items.first(), Some(Item::Space(_) | Item::OwnedSpace(_))) {
         return Err(ValueFault::NotA);
     }
     let mut parsed = Parsed::new();

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `position` is where the record starts, as in `_position`. `column` is null where no single one is to blame. `raw` is
-//! the record without its line end, null where its format isn't text; bytes that aren't UTF-8 stand in `raw_base64`
+//! the record without its line end, null where its format isn't text, or where the letter would be too long for a message; bytes that aren't UTF-8 stand in `raw_base64`
 //! instead. They are safe before a commit moves positions past them. After a kill some may come again.
 
 mod file;
@@ -17,7 +17,8 @@ use std::sync::Arc;
 #[cfg(feature = "kafka")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::array::{RecordBatch, StringBuilder};
+use arrow::array::{RecordBatch, StringArray};
+use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Schema};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -30,8 +31,15 @@ use super::thread::{Call, OnDrop, OutputThread};
 use crate::error::{Error, Result};
 use crate::source::{Phase, Reject};
 
-/// Letters that may wait for the disk or the brokers, in bytes.
+/// Letters that may wait for the disk, in bytes.
 const QUEUE_BYTES: usize = 1 << 20;
+
+/// Bytes of letters that are handed over at once.
+const BATCH_BYTES: usize = 128 << 10;
+
+/// The longest letter that becomes a message: what brokers take if nobody has told them otherwise, less what comes with it.
+#[cfg(feature = "kafka")]
+const MAX_MESSAGE_BYTES: usize = 990_000;
 
 /// Where dead letters go. They are written on a thread of its own; after an error it is of no further use.
 #[derive(Debug)]
@@ -39,6 +47,8 @@ pub struct DeadLetters {
     target: String,
     thread: OutputThread,
     reserved_bytes: usize,
+    /// Letters longer than this go without their `raw`.
+    max_letter_bytes: Option<usize>,
     /// Tells the thread that nobody waits for it any more, also while it waits for a broker.
     #[cfg(feature = "kafka")]
     abandoned: Option<Arc<AtomicBool>>,
@@ -85,6 +95,11 @@ impl<'a> Letter<'a> {
             raw,
         }
     }
+
+    /// A record that no message holds: the letter still says where it is.
+    fn without_raw(source: &'a str, phase: Phase, reject: &'a Reject) -> Self {
+        Self { raw: Raw::Raw(None), ..Self::new(source, phase, reject) }
+    }
 }
 
 impl DeadLetters {
@@ -99,6 +114,7 @@ impl DeadLetters {
             thread: OutputThread::start(target.clone(), output, QUEUE_BYTES, OnDrop::Drain)?,
             target,
             reserved_bytes: QUEUE_BYTES,
+            max_letter_bytes: None,
             #[cfg(feature = "kafka")]
             abandoned: None,
         })
@@ -113,7 +129,13 @@ impl DeadLetters {
         let target = topic.target();
         let reserved_bytes = topic.reserved_bytes();
         let (thread, abandoned) = topic.start(Box::new(super::text::LineEncoder))?;
-        Ok(Self { thread, target, reserved_bytes, abandoned: Some(abandoned) })
+        Ok(Self {
+            thread,
+            target,
+            reserved_bytes,
+            max_letter_bytes: Some(MAX_MESSAGE_BYTES),
+            abandoned: Some(abandoned),
+        })
     }
 
     /// The file, or the topic's address.
@@ -129,7 +151,8 @@ impl DeadLetters {
     /// Opens the file, or connects. Called once, before anything else.
     ///
     /// # Errors
-    /// [`Error::Io`] or [`Error::Kafka`]; [`Error::NotDeadLetters`] for a file that holds something else.
+    /// [`Error::Io`] or [`Error::Kafka`]; [`Error::DeadLetters`] for a file that holds something else, or that another job
+    /// writes into.
     pub async fn open(&mut self) -> Result<()> {
         self.thread.call(Call::Recover).await
     }
@@ -139,14 +162,31 @@ impl DeadLetters {
     /// # Errors
     /// What an earlier letter met with.
     pub async fn write(&mut self, source: &str, phase: Phase, rejects: &[Reject]) -> Result<()> {
-        let mut letters = StringBuilder::new();
+        let (mut text, mut ends): (Vec<u8>, Vec<i32>) = (Vec::new(), vec![0]);
         for reject in rejects {
-            let letter = serde_json::to_string(&Letter::new(source, phase, reject));
-            letters.append_value(letter.map_err(|e| self.failed(e))?);
+            let start = text.len();
+            serde_json::to_writer(&mut text, &Letter::new(source, phase, reject)).map_err(|e| self.failed(e))?;
+            if self.max_letter_bytes.is_some_and(|max| text.len() - start > max) {
+                text.truncate(start);
+                let letter = Letter::without_raw(source, phase, reject);
+                serde_json::to_writer(&mut text, &letter).map_err(|e| self.failed(e))?;
+            }
+            ends.push(i32::try_from(text.len()).map_err(|e| self.failed(e))?);
+            if text.len() >= BATCH_BYTES {
+                let letters = self.batch(std::mem::take(&mut text), std::mem::replace(&mut ends, vec![0]))?;
+                self.thread.write(&letters).await?;
+            }
         }
+        let letters = self.batch(text, ends)?;
+        self.thread.write(&letters).await
+    }
+
+    /// Letters that end where `ends` says.
+    fn batch(&self, text: Vec<u8>, ends: Vec<i32>) -> Result<RecordBatch> {
+        let letters = StringArray::try_new(OffsetBuffer::new(ends.into()), text.into(), None);
+        let letters = letters.map_err(|e| self.failed(e))?;
         let schema = Schema::new(vec![Field::new("letter", DataType::Utf8, false)]);
-        let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(letters.finish())]);
-        self.thread.write(&batch.map_err(|e| self.failed(e))?).await
+        RecordBatch::try_new(Arc::new(schema), vec![Arc::new(letters)]).map_err(|e| self.failed(e))
     }
 
     /// Returns when all letters are safe.

@@ -111,13 +111,16 @@ impl Decodings {
                 let record = BadRecord::new(&*file.url, position, PositionUnit::Byte, fault.reason, fault.message);
                 Error::BadRecord(Box::new(BadRecord { hint: fault.hint, ..record }))
             };
-            match FirstRecord::find(&dialect, &data[bom..], at_end).map_err(at_fault)? {
-                Some(first) => {
+            match FirstRecord::find(&dialect, &data[bom..], at_end) {
+                // What is dropped anyway needn't be right.
+                Err(fault) if !has_header => before_rows += fault.end,
+                Err(fault) => return Err(at_fault(fault)),
+                Ok(Some(first)) => {
                     before_rows += first.next();
                     header = has_header.then(|| first.fields()).transpose().map_err(at_fault)?;
                 }
-                None if at_end => before_rows = data.len(),
-                None => return Ok(None),
+                Ok(None) if at_end => before_rows = data.len(),
+                Ok(None) => return Ok(None),
             }
         }
         if let Some(last) = self.last.as_ref().filter(|last| last.header == header) {

@@ -277,7 +277,11 @@ impl TextChunk {
 
     fn reject(&self, fault: RecordFault) -> Reject {
         let is_kept = self.context.bad_records == BadRecords::Keep;
-        let raw = is_kept.then(|| Bytes::copy_from_slice(without_line_end(&self.bytes[fault.start..fault.end])));
+        let raw = is_kept.then(|| {
+            let raw = without_line_end(&self.bytes[fault.start..fault.end]);
+            // A small part shouldn't keep the whole.
+            if raw.len() < self.bytes.len() / 8 { Bytes::copy_from_slice(raw) } else { self.bytes.slice_ref(raw) }
+        });
         let record = bad_record(&self.context, self.position, fault);
         Reject { split: self.context.file.id.clone(), record, is_kept, raw }
     }

@@ -241,7 +241,8 @@ impl TextChunk {
             let bad = RecordFault::new(start..next, row.reason, row.message).in_column(row.column);
             match bad_records {
                 BadRecords::Fail => fault = Some(bad),
-                _ => rejects.push(self.reject(bad)),
+                // Where the record ends isn't known any more. Values have their types by now, so this hardly comes up.
+                _ => rejects.push(Reject { raw: None, ..self.reject(bad) }),
             }
         }
         rejects.sort_by_key(|reject| reject.record.position);

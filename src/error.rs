@@ -197,11 +197,13 @@ pub enum Error {
         reason: String,
     },
 
-    /// A file for dead letters that holds something else.
-    #[error("{path}: it holds something else than dead letters")]
-    NotDeadLetters {
+    /// A file that dead letters can't go into.
+    #[error("{path}: {reason}")]
+    DeadLetters {
         /// The file.
         path: String,
+        /// Why: it holds something else, or another job writes into it.
+        reason: &'static str,
     },
 
     /// Something too large for the memory that was allowed.
@@ -416,7 +418,7 @@ impl Error {
                 | Self::Incompatible { .. }
                 | Self::Locked { .. }
                 | Self::Target { .. }
-                | Self::NotDeadLetters { .. }
+                | Self::DeadLetters { .. }
                 | Self::Unsupported(_)
         )
     }
@@ -437,7 +439,7 @@ impl Error {
                 Some("what came before stays; with --checkpoint the same command goes on under a higher --max-errors".into())
             }
             Self::Memory { .. } => Some("allow more with --memory".into()),
-            Self::NotDeadLetters { .. } => Some("give a file that isn't there yet, or one with dead letters".into()),
+            Self::DeadLetters { .. } => Some("give a file of this job's own, one that isn't there yet or that has dead letters".into()),
             Self::Target { .. } => Some("give an empty folder, or one that this job has written before".into()),
             Self::Locked { .. } => Some("wait for it, or stop it; a left-over lock file blocks nobody".into()),
             _ => None,

@@ -1,6 +1,9 @@
 //! Bad records: what `--on-error` and `--max-errors` say, and what is told of them at the end.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+use globset::GlobBuilder;
 
 use segue::error::Error;
 use segue::hybrid::MaxErrors;
@@ -13,6 +16,7 @@ use segue::source::BadRecords;
 use super::args::RunArgs;
 use super::console::{Console, counted};
 use super::fault::{Failure, Fault};
+use super::sink::SinkTarget;
 
 #[cfg(feature = "kafka")]
 use {segue::kafka::KafkaAddress, segue::sink::KafkaSink};
@@ -59,20 +63,27 @@ impl OnError {
         }
     }
 
-    /// Holds it against what is read, and where rows go.
-    pub(crate) fn check(&self, sources: &[SourceOptions], sink_folder: Option<&Path>) -> Result<(), Failure> {
+    /// Holds it against what is read, where rows go, and where the checkpoint is.
+    pub(crate) fn check(
+        &self,
+        sources: &[SourceOptions],
+        sink: Option<&SinkTarget>,
+        checkpoint: Option<&Path>,
+    ) -> Result<(), Failure> {
         let ignored = sources.iter().any(SourceOptions::ignores_parse_errors);
         if self.what == What::Fail && self.max_errors.is_some() && !ignored {
             return Err(Fault::usage("--max-errors: the first bad record ends the job anyway")
                 .with_hint("add --on-error skip, or a file for dead letters: --on-error dead-letters.ndjson")
                 .into());
         }
-        match &self.what {
-            What::Fail | What::Skip => Ok(()),
-            What::File(path) => check_file(path, sources, sink_folder),
+        let refused = match &self.what {
+            What::Fail | What::Skip => None,
+            What::File(path) => refused_file(path, sources, sink.and_then(SinkTarget::folder), checkpoint)
+                .map(|why| format!("--on-error {}: {why}", path.display())),
             #[cfg(feature = "kafka")]
-            What::Topic(topic) => check_topic(topic, sources),
-        }
+            What::Topic(topic) => refused_topic(topic, sources, sink).map(|why| format!("--on-error {topic}: {why}")),
+        };
+        refused.map_or(Ok(()), |why| Err(Fault::usage(why).into()))
     }
 
     /// Sets how bad records are dealt with.
@@ -136,55 +147,105 @@ fn what(text: &str) -> Result<What, Fault> {
         "skip" => Ok(What::Skip),
         #[cfg(feature = "kafka")]
         url if url.starts_with("kafka://") => {
-            let topic: KafkaAddress = url.parse()?;
-            KafkaSink::builder(&topic).check().map_err(Fault::from)?;
-            Ok(What::Topic(topic))
+            let topic = url.parse::<KafkaAddress>().and_then(|topic| {
+                KafkaSink::builder(&topic).check()?;
+                Ok(topic)
+            });
+            topic.map(What::Topic).map_err(|error| match error {
+                Error::InvalidOption { reason, .. } => Fault::usage(format!("--on-error {url}: {reason}")),
+                error => error.into(),
+            })
         }
         #[cfg(not(feature = "kafka"))]
         url if url.starts_with("kafka://") => Err(Fault::without_kafka(format!("--on-error {url}"))),
         url if url.contains("://") && !url.starts_with("file://") => {
             Err(Fault::usage(format!("--on-error {url}: dead letters go into a local file or a kafka:// topic")))
         }
-        path if path.contains(['/', '.']) => Ok(What::File(path.strip_prefix("file://").unwrap_or(path).into())),
+        path if path.contains(['/', '.']) => match path.strip_prefix("file://").unwrap_or(path) {
+            "" => Err(Fault::usage(format!("--on-error {text}: it names no file"))),
+            path => Ok(What::File(path.into())),
+        },
         word => Err(Fault::usage(format!(
             "--on-error {word}: it is none of fail, skip, a path (with / or .), and kafka://…"
         ))),
     }
 }
 
-/// A file among those that are read would be read as well.
-fn check_file(path: &Path, sources: &[SourceOptions], sink_folder: Option<&Path>) -> Result<(), Failure> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    // A folder that isn't there is found out when the file is opened.
-    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
-    let place = path.file_name().map_or_else(|| folder.clone(), |name| folder.join(name));
-    let refuse = |why: String| Err(Fault::usage(format!("--on-error {}: {why}", path.display())).into());
+/// Why dead letters can't go into a file: it would be read as well, or be written over.
+fn refused_file(
+    path: &Path,
+    sources: &[SourceOptions],
+    sink_folder: Option<&Path>,
+    checkpoint: Option<&Path>,
+) -> Option<String> {
+    let place = resolved(path);
+    if let Some(checkpoint) = checkpoint.map(resolved) {
+        let beside = format!("{}.", checkpoint.display());
+        if place == checkpoint || place.display().to_string().starts_with(&beside) {
+            return Some("the checkpoint is there".into());
+        }
+    }
     for source in sources {
         let Connector::Filesystem { path: read } = source.connector() else { continue };
-        let Ok(read) = Path::new(read.strip_prefix("file://").unwrap_or(read)).canonicalize() else { continue };
-        if place.starts_with(&read) {
-            return refuse(format!("it is among the files of source {}, and would be read as one", source.name()));
+        let read = Path::new(read.strip_prefix("file://").unwrap_or(read));
+        let is_there = read.exists();
+        if (is_there && place.starts_with(resolved(read))) || (!is_there && is_matched(read, &place)) {
+            return Some(format!("it is among the files of source {}, and would be read as one", source.name()));
         }
     }
-    if let Some(Ok(sink)) = sink_folder.map(Path::canonicalize)
-        && place.starts_with(&sink)
-    {
-        return refuse("it is in the folder that rows are copied into".into());
-    }
-    Ok(())
+    sink_folder
+        .is_some_and(|folder| place.starts_with(resolved(folder)))
+        .then(|| "it is in the folder that rows are copied into".into())
 }
 
-#[cfg(feature = "kafka")]
-fn check_topic(topic: &KafkaAddress, sources: &[SourceOptions]) -> Result<(), Failure> {
-    for source in sources {
-        let Connector::Kafka { address } = source.connector() else { continue };
-        if topic.is_read_by(address) {
-            let what = "it is read as well, and dead letters would come back as input";
-            return Err(Fault::usage(format!("--on-error {topic}: {what}")).into());
+/// A path without `..` and links, as far as it is there.
+fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut missing: Vec<&OsStr> = Vec::new();
+    let mut there = absolute.as_path();
+    loop {
+        if let Ok(known) = there.canonicalize() {
+            return missing.iter().rev().fold(known, |path, name| match *name == OsStr::new("..") {
+                true => path.parent().map_or_else(|| path.clone(), Path::to_owned),
+                false => path.join(name),
+            });
+        }
+        // `a/..` has no file name.
+        let name = there.components().next_back().map(Component::as_os_str);
+        match (there.parent(), name) {
+            (Some(parent), Some(name)) => {
+                missing.push(name);
+                there = parent;
+            }
+            _ => return absolute,
         }
     }
-    Ok(())
+}
+
+/// Says whether a glob takes a file.
+fn is_matched(glob: &Path, place: &Path) -> bool {
+    // The part before the first wildcard may have links in it.
+    let is_plain = |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{']);
+    let base: PathBuf = glob.components().take_while(is_plain).collect();
+    let rest: PathBuf = glob.components().skip_while(is_plain).collect();
+    let base = resolved(if base.as_os_str().is_empty() { Path::new(".") } else { &base });
+    let Ok(below) = place.strip_prefix(&base) else { return false };
+    let glob = GlobBuilder::new(&rest.to_string_lossy()).literal_separator(true).build();
+    glob.is_ok_and(|glob| glob.compile_matcher().is_match(below))
+}
+
+/// Why dead letters can't go into a topic.
+#[cfg(feature = "kafka")]
+fn refused_topic(topic: &KafkaAddress, sources: &[SourceOptions], sink: Option<&SinkTarget>) -> Option<&'static str> {
+    let is_read = sources.iter().any(|source| match source.connector() {
+        Connector::Kafka { address } => topic.is_read_by(address),
+        _ => false,
+    });
+    if is_read {
+        return Some("it is read as well, and dead letters would come back as input");
+    }
+    match sink {
+        Some(SinkTarget::Topic(rows)) if topic.is_read_by(rows) => Some("rows go into it as well"),
+        _ => None,
+    }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
     let printed = Printed::new(&args.output)?;
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
     let described = Described::new(&args.input, None, console)?;
-    on_error.check(&described.sources, None)?;
+    on_error.check(&described.sources, None, args.job.checkpoint.as_deref())?;
     let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
     let job = described.job(&args.job, None);
     let parts = ChainParts { job, provenance, stored, ..ChainParts::default() };
@@ -48,7 +48,7 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
     let described = Described::new(&args.input, Some(&target), console)?;
     target.check_other_than(&described.sources)?;
-    on_error.check(&described.sources, target.folder())?;
+    on_error.check(&described.sources, Some(&target), args.job.checkpoint.as_deref())?;
     let (store, stored) = job::claim(args.job.checkpoint.as_deref()).await?;
     let is_fresh = stored.is_none();
     if let Some(stored) = &stored {

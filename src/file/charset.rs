@@ -15,7 +15,7 @@ const HEAD_BYTES: usize = 4;
 
 /// Says whether text begins as UTF-16 or UTF-32 does.
 pub(crate) fn has_wide_mark(head: &[u8]) -> bool {
-    head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff")
+    [b"\xff\xfe".as_slice(), b"\xfe\xff", b"\0\0\xfe\xff"].iter().any(|mark| head.starts_with(mark))
 }
 
 /// Reads UTF-8 out of what is written in `charset`, or in what a byte order mark says. What can't be decoded is an

@@ -6,7 +6,8 @@
 
 #[cfg(feature = "csv")]
 pub(crate) mod csv;
-#[cfg(all(test, feature = "csv", feature = "json"))]
+#[cfg(test)]
+#[cfg(all(feature = "csv", feature = "json"))]
 mod differential;
 #[cfg(feature = "json")]
 pub(crate) mod json;

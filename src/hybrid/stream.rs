@@ -101,7 +101,8 @@ impl HybridStream {
             failure: None,
             phase: Reading::Done,
         };
-        if options.limit != Some(0) {
+        stream.failure = stream.tolerance.begin();
+        if options.limit != Some(0) && stream.failure.is_none() {
             stream.switch_to(None)?;
         }
         Ok(stream)

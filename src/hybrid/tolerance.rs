@@ -48,7 +48,8 @@ impl FromStr for MaxErrors {
             None => text.parse().map(Self::Count).map_err(|_| wrong()),
             Some(percent) => match percent.trim_end().parse::<f64>() {
                 Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Self::Percent(percent)),
-                _ => Err(wrong()),
+                Ok(_) => Err(Error::option("max-errors", format!("'{text}' isn't between 0% and 100%"))),
+                Err(_) => Err(wrong()),
             },
         }
     }
@@ -118,6 +119,13 @@ impl Tolerance {
         let is_judged = matches!(max, MaxErrors::Count(_)) || records >= LEAST_RECORDS;
         let record = record.map(|reject| Error::BadRecord(Box::new(reject.record.clone())));
         (is_judged && max.is_passed(rejected, records)).then(|| error(max, rejected, records, record))
+    }
+
+    /// Judges a share that was judged before: the job goes on only if it is allowed more.
+    pub(super) fn begin(&self) -> Option<Error> {
+        let (max, records) = (self.max?, self.rows + self.rejected);
+        let is_judged = matches!(max, MaxErrors::Percent(_)) && records >= LEAST_RECORDS;
+        (is_judged && max.is_passed(self.rejected, records)).then(|| error(max, self.rejected, records, None))
     }
 
     /// Judges the share at the end of the job.

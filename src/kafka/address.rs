@@ -1,6 +1,8 @@
 //! Where a topic is: `kafka://HOST[:PORT][,HOST…]/TOPIC[,TOPIC…]`.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
@@ -24,8 +26,17 @@ pub struct KafkaAddress {
 impl KafkaAddress {
     /// Says whether a topic of this address is one of `source`'s, on the same cluster as far as addresses tell.
     pub fn is_read_by(&self, source: &Self) -> bool {
-        let is_same_cluster = source.brokers.iter().any(|broker| self.brokers.contains(broker));
-        is_same_cluster && self.topics.iter().any(|topic| source.topics.contains(topic))
+        let is_known = |broker| self.brokers.contains(broker);
+        let is_same_cluster = || {
+            source.brokers.iter().any(is_known) || {
+                // One host may have several names. What can't be looked up now will be told when it is connected to.
+                let hosts = |brokers: &[String]| -> BTreeSet<SocketAddr> {
+                    brokers.iter().filter_map(|broker| broker.to_socket_addrs().ok()).flatten().collect()
+                };
+                !hosts(&source.brokers).is_disjoint(&hosts(&self.brokers))
+            }
+        };
+        self.topics.iter().any(|topic| source.topics.contains(topic)) && is_same_cluster()
     }
 
     /// The brokers as librdkafka takes them: `a:9092,b:9092`.

@@ -93,7 +93,7 @@ impl Decoding {
     /// doesn't depend on where micro-batches happen to end.
     pub(super) fn decode(&self, batch: &MicroBatch, first: usize) -> Result<DecodedMessages> {
         if batch.num_rows() == 0 {
-            let advances = self.advances(batch, first, batch.len());
+            let advances = self.advances(batch, first, batch.len(), batch.len());
             let item = SourceBatch::progress(SchemaRef::clone(&self.schema), advances.list);
             return Ok(DecodedMessages { item: Some(item), fault: None, rest: None });
         }
@@ -118,9 +118,11 @@ impl Decoding {
         let rows: Vec<Row> =
             (first_row..stop_row).filter(is_good).map(|row| Row { row, entry: entries[row] }).collect();
         let decoded = decoder.finish()?;
-        let all = self.advances(batch, first, batch.len());
+        // Behind the last message that was looked at; what follows without a value belongs to it.
+        let looked_at = entries.get(stop_row).copied().unwrap_or(batch.len());
         let fitted = {
-            let positions = self.positions(batch, &rows, &all)?;
+            let moves = self.advances(batch, first, looked_at, looked_at);
+            let positions = self.positions(batch, &rows, &moves)?;
             let own = self.own_columns(batch, &rows);
             fit_rows(
                 &self.fit,
@@ -140,16 +142,14 @@ impl Decoding {
         }
         let end = match &fault {
             Some((row, _)) => entries[*row],
-            // Behind the last message that was looked at; what follows without a value belongs to it.
-            None => entries.get(next_row).copied().unwrap_or(batch.len()),
+            None => looked_at,
         };
         let fault = fault.map(|(row, fault)| Error::BadRecord(Box::new(self.bad_record(batch, entries[row], fault))));
         let rest = (end < batch.len() && fault.is_none()).then_some(end);
         if end == first {
             return Ok(DecodedMessages { item: None, fault, rest });
         }
-        let advances = self.advances(batch, first, end);
-        // A partition has its place among the moves by the entry that came first, wherever those end.
+        let advances = self.advances(batch, first, looked_at, end);
         let item = SourceBatch::try_new(fitted.batch, fitted.rows, advances.list)?.with_rejects(rejects);
         Ok(DecodedMessages { item: Some(item), fault, rest })
     }
@@ -177,23 +177,31 @@ impl Decoding {
         BadRecord { column: fault.column, hint: fault.hint, ..record }
     }
 
-    /// The moves of the entries `first..end`, one for each partition that the micro-batch touches.
-    fn advances(&self, batch: &MicroBatch, first: usize, end: usize) -> Advances {
+    /// The moves of the entries `first..end`, one for each partition of those in `first..looked_at`: a partition that
+    /// doesn't come up there may be done.
+    fn advances(&self, batch: &MicroBatch, first: usize, looked_at: usize, end: usize) -> Advances {
+        const NONE: u32 = u32::MAX;
         let mut advances = Advances { list: Vec::with_capacity(batch.touched.len()), index: Vec::new() };
-        for (index, (partition, from)) in batch.touched.iter().enumerate() {
-            let partition = *partition as usize;
-            if advances.index.len() <= partition {
-                advances.index.resize(partition + 1, 0);
+        // Where each partition stood before.
+        let mut stood: Vec<(u32, u64)> = batch.touched.clone();
+        for entry in &batch.entries[..first] {
+            if let Some((_, from)) = stood.iter_mut().find(|(partition, _)| *partition == entry.partition) {
+                *from = entry.next;
             }
-            advances.index[partition] = index as u32;
-            advances.list.push(Advance::new(self.partitions[partition].split.clone(), *from, *from));
         }
-        for (index, entry) in batch.entries[..end].iter().enumerate() {
-            let advance = &mut advances.list[advances.index[entry.partition as usize] as usize];
-            advance.to = entry.next;
-            if index < first {
-                advance.from = entry.next;
-            } else {
+        for (index, entry) in batch.entries[..looked_at].iter().enumerate().skip(first) {
+            let partition = entry.partition as usize;
+            if advances.index.len() <= partition {
+                advances.index.resize(partition + 1, NONE);
+            }
+            if advances.index[partition] == NONE {
+                let from = stood.iter().find(|(known, _)| *known == entry.partition).map_or(0, |(_, from)| *from);
+                advances.index[partition] = advances.list.len() as u32;
+                advances.list.push(Advance::new(self.partitions[partition].split.clone(), from, from));
+            }
+            if index < end {
+                let advance = &mut advances.list[advances.index[partition] as usize];
+                advance.to = entry.next;
                 advance.done |= entry.kind == EntryKind::Done;
             }
         }

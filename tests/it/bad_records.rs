@@ -217,9 +217,34 @@ fn what_can_not_go_together_is_refused_before_anything_is_read() {
         &["in", "--schema", "id INT", "--on-error", "data.csv"],
         2,
         "error: data.csv: it holds something else than dead letters\n\
-         hint: give a file that isn't there yet, or one with dead letters\n",
+         hint: give a file of this job's own, one that isn't there yet or that has dead letters\n",
     );
     assert_eq!(fs::read_to_string(dir.path().join("data.csv")).unwrap(), "id\n1\n");
+    let at_home = |place: &str| {
+        let args = ["copy", "in", "--to", "csv:out", "--checkpoint", "job", "--on-error", place];
+        let ran = segue(&dir, &args);
+        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{place}: {}", ran.stderr);
+        ran.stderr
+    };
+    for place in ["./job", "job.lock", "in/../job"] {
+        assert!(at_home(place).contains("the checkpoint is there"), "{place}");
+    }
+    // Also as long as the folder isn't there.
+    for place in ["out/dead.ndjson", "no/../out/dead.ndjson"] {
+        assert!(at_home(place).contains("it is in the folder that rows are copied into"), "{place}");
+    }
+    read(
+        &["in/*.ndjson", "--on-error", "in/dead.ndjson"],
+        2,
+        "error: --on-error in/dead.ndjson: it is among the files of source 0, and would be read as one\n",
+    );
+    read(&["in", "--on-error", "file://"], 2, "error: --on-error file://: it names no file\n");
+    read(
+        &["in", "--on-error", "/dev/full", "--schema", "id INT"],
+        2,
+        "error: /dev/full: it isn't a regular file\n\
+         hint: give a file of this job's own, one that isn't there yet or that has dead letters\n",
+    );
     let no_folder = segue(&dir, &["read", "in", "--schema", "id INT", "--on-error", "no/dead.ndjson"]);
     assert_eq!((no_folder.status, no_folder.stdout.as_str()), (1, ""));
     assert!(no_folder.stderr.starts_with("error: no/dead.ndjson: cannot open: "), "{}", no_folder.stderr);
@@ -300,4 +325,30 @@ fn dead_letters_are_only_claimed_where_there_are_some() {
     );
     let letters = letters(&dir.path().join("dead.ndjson"));
     assert_eq!(letters.iter().map(|letter| letter["raw"].as_str().unwrap()).collect::<Vec<_>>(), ["y,1"]);
+}
+
+#[test]
+fn a_broken_first_record_decides_nothing_about_headers() {
+    let dir = dir(&[("in/a.csv", "v,\"id\"x\n1,2\n"), ("in/b.csv", "v,id\n1,2\n")]);
+    let ran = read(&dir, &["in", "--on-error", "skip"]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.starts_with("error: in/a.csv line 1 (byte 0): text behind a closing quote"), "{}", ran.stderr);
+    assert_eq!(
+        rows(&dir, &["read", "in", "--schema", "v INT, id INT", "-o", "csv.ignore-first-line=true"]),
+        "v,id\n1,2\n1,2\n"
+    );
+}
+
+#[test]
+fn a_share_that_was_passed_ends_the_job_again_at_once() {
+    let content: String =
+        (0..3000).map(|id| if id % 50 == 7 { "x,\n".to_owned() } else { format!("{id},\n") }).collect();
+    let dir = dir(&[("n.csv", &content)]);
+    let args = ["n.csv", "--no-header", "--on-error", "skip", "--checkpoint", "job.json", "--max-errors"];
+    let first = read(&dir, &[&args[..], &["1%"]].concat());
+    assert_eq!((first.status, first.stdout.lines().count()), (1, 980));
+    let again = read(&dir, &[&args[..], &["1%"]].concat());
+    assert_eq!((again.status, again.stdout.as_str()), (1, ""), "{}", again.stderr);
+    let more = read(&dir, &[&args[..], &["5%"]].concat());
+    assert_eq!((more.status, more.stdout.lines().count()), (0, 1960), "{}", more.stderr);
 }

@@ -694,3 +694,38 @@ fn bad_messages_are_left_out_and_dead_letters_of_both_phases_are_alike() {
     assert_eq!((back.status, back.stdout.as_str()), (2, ""));
     assert!(back.stderr.contains("it is read as well, and dead letters would come back as input"), "{}", back.stderr);
 }
+
+/// A partition is done before the rest of a micro-batch with many bad messages is decoded.
+#[test]
+fn a_bounded_read_of_several_partitions_ends_however_many_messages_are_bad() {
+    let cluster = MockCluster::new(1).unwrap();
+    let bids = Topic::mock(&cluster, "bids", 2);
+    let value = |id: i32| if id % 3 == 0 { format!("{id},x") } else { format!("{id},{id}") };
+    bids.produce_values((0..6000).map(|id| (i32::from(id >= 2000), value(id))));
+    let dir = dir(&[]);
+    for on_error in ["skip", "dead.ndjson"] {
+        for batch_rows in ["8192", "100"] {
+            let _ = std::fs::remove_file(dir.path().join("dead.ndjson"));
+            let ran = segue(
+                &dir,
+                &[
+                    "read",
+                    &bids.address(),
+                    "--bounded",
+                    "--format",
+                    "csv",
+                    "--schema",
+                    "a INT, b INT",
+                    "--no-header",
+                    "--on-error",
+                    on_error,
+                    "--batch-rows",
+                    batch_rows,
+                ],
+            );
+            assert_eq!((ran.status, ran.stdout.lines().count()), (0, 4000), "{on_error}: {}", ran.stderr);
+            assert!(ran.stderr.contains("2000 bad records were left out"), "{}", ran.stderr);
+        }
+    }
+    assert_eq!(std::fs::read_to_string(dir.path().join("dead.ndjson")).unwrap().lines().count(), 2000);
+}

@@ -21,7 +21,7 @@ use crate::file::fetch::{ListedFile, fill, fill_up_to_fault, read_error, text_of
 use crate::file::piece::{Buffers, Piece};
 use crate::file::plan::{Coding, PlannedFile};
 #[cfg(feature = "csv")]
-use crate::format::csv::CsvCutter;
+use crate::format::csv::{CsvCutter, Header};
 use crate::format::{Format, LineCutter, RecordCutter};
 use crate::ordered::{DecodePool, OrderedSender};
 use crate::source::{Decoded, ReadRequest, Rest, SourceBatch};
@@ -185,7 +185,7 @@ impl Cutter {
                     };
                     data.advance(header_bytes);
                     position += header_bytes as u64;
-                    let first_record = (self.source.header == Some(false)).then_some(position);
+                    let first_record = self.may_be_header().then_some(position);
                     context.insert(context_of(decoding, first_record))
                 }
             };
@@ -235,6 +235,15 @@ impl Cutter {
         let chunk = TextChunk { context, bytes: chunk, position, advance, at: 0, decoder: None };
         let job = start(self.request.pool.clone(), Arc::clone(&self.decoded_percent), chunk);
         self.chunks.submit_blocking(job, Some(permit)).map_err(|_| Stop::Closed)
+    }
+
+    /// Whether the first record could be a header though it was taken for a row.
+    fn may_be_header(&self) -> bool {
+        #[cfg(feature = "csv")]
+        if self.source.options.csv.header == Header::Auto {
+            return self.source.header == Some(false);
+        }
+        false
     }
 
     fn cutter(&self) -> Box<dyn RecordCutter> {

@@ -111,13 +111,16 @@ impl Decodings {
                 let record = BadRecord::new(&*file.url, position, PositionUnit::Byte, fault.reason, fault.message);
                 Error::BadRecord(Box::new(BadRecord { hint: fault.hint, ..record }))
             };
-            match FirstRecord::find(&dialect, &data[bom..], at_end).map_err(at_fault)? {
-                Some(first) => {
+            match FirstRecord::find(&dialect, &data[bom..], at_end) {
+                // What is dropped anyway needn't be right.
+                Err(fault) if !has_header => before_rows += fault.end,
+                Err(fault) => return Err(at_fault(fault)),
+                Ok(Some(first)) => {
                     before_rows += first.next();
                     header = has_header.then(|| first.fields()).transpose().map_err(at_fault)?;
                 }
-                None if at_end => before_rows = data.len(),
-                None => return Ok(None),
+                Ok(None) if at_end => before_rows = data.len(),
+                Ok(None) => return Ok(None),
             }
         }
         if let Some(last) = self.last.as_ref().filter(|last| last.header == header) {
@@ -243,7 +246,8 @@ impl TextChunk {
             let bad = RecordFault::new(start..next, row.reason, row.message).in_column(row.column);
             match bad_records {
                 BadRecords::Fail => fault = Some(bad),
-                _ => rejects.push(self.reject(bad)),
+                // Where the record ends isn't known any more. Values have their types by now, so this hardly comes up.
+                _ => rejects.push(Reject { raw: None, ..self.reject(bad) }),
             }
         }
         rejects.sort_by_key(|reject| reject.record.position);
@@ -279,7 +283,11 @@ impl TextChunk {
 
     fn reject(&self, fault: RecordFault) -> Reject {
         let is_kept = self.context.bad_records == BadRecords::Keep;
-        let raw = is_kept.then(|| Bytes::copy_from_slice(without_line_end(&self.bytes[fault.start..fault.end])));
+        let raw = is_kept.then(|| {
+            let raw = without_line_end(&self.bytes[fault.start..fault.end]);
+            // A small part shouldn't keep the whole.
+            if raw.len() < self.bytes.len() / 8 { Bytes::copy_from_slice(raw) } else { self.bytes.slice_ref(raw) }
+        });
         let record = bad_record(&self.context, self.position, fault);
         Reject { split: self.context.file.id.clone(), record, is_kept, raw }
     }

@@ -18,7 +18,8 @@ mod chunk;
 mod columnar;
 mod cutter;
 mod decoder;
-#[cfg(all(test, feature = "json"))]
+#[cfg(test)]
+#[cfg(feature = "json")]
 mod differential;
 mod index;
 mod infer;

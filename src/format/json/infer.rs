@@ -13,6 +13,9 @@ use crate::error::{Reason, Result};
 use crate::format::RecordFault;
 use crate::schema::{infer_type, type_name, unify_types};
 
+/// Objects with more keys than this aren't rows.
+const MAX_KEYS: usize = 10_000;
+
 /// What the first records of a source tell of its columns.
 ///
 /// Keys become columns in the order of their first appearance. Strings are DATE or TIMESTAMP if all are,
@@ -127,8 +130,14 @@ impl Row {
 /// A value that goes with no type so far, or text that is no JSON.
 #[derive(Debug)]
 enum Conflict {
-    Types { path: String, before: String, now: String },
+    Types {
+        path: String,
+        before: String,
+        now: String,
+    },
     Syntax(Syntax),
+    /// More keys than make columns.
+    Keys,
 }
 
 impl From<Syntax> for Conflict {
@@ -148,6 +157,10 @@ impl Conflict {
     fn into_record_fault(self, record: Range<usize>) -> RecordFault {
         match self {
             Self::Syntax(syntax) => broken(&syntax, record),
+            Self::Keys => {
+                RecordFault::new(record, Reason::Type, format!("more than {MAX_KEYS} keys: they are no columns"))
+                    .with_hint("give the columns and types that are wanted with --schema; keys that are data are a MAP")
+            }
             Self::Types { path, before, now } => {
                 let message = format!("{now} here and {before} in records before can't be one type");
                 RecordFault::new(record, Reason::Type, message)
@@ -166,6 +179,9 @@ fn members(scanner: &mut Scanner<'_>, text: &str, depth: usize, row: &mut Row) -
         let mut name = String::new();
         unescape(key.text(text), &mut name);
         let index = row.index_of(name, place);
+        if row.members.len() > MAX_KEYS {
+            return Err(Conflict::Keys);
+        }
         place = index + 1;
         let Some((name, guess)) = row.members.get_mut(index) else { return Ok(()) };
         add(text, value, guess).map_err(|conflict| conflict.below(&format!(".{name}")))

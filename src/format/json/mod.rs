@@ -13,7 +13,8 @@ mod agreement;
 mod beside_arrow;
 mod column;
 mod decoder;
-#[cfg(all(test, feature = "csv"))]
+#[cfg(test)]
+#[cfg(feature = "csv")]
 mod differential;
 mod infer;
 mod keys;

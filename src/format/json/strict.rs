@@ -29,9 +29,12 @@ impl StrictDecoder {
 
     /// Takes the rows out, of which there are as many as in each column.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn finish(&mut self, schema: arrow::datatypes::SchemaRef) -> arrow::array::RecordBatch {
-        let columns = self.columns.iter_mut().map(|column| column.finish().unwrap()).collect();
-        arrow::array::RecordBatch::try_new(schema, columns).unwrap()
+    pub(super) fn finish(
+        &mut self,
+        schema: arrow::datatypes::SchemaRef,
+    ) -> Result<arrow::array::RecordBatch, arrow::error::ArrowError> {
+        let columns = self.columns.iter_mut().map(Column::finish).collect::<Result<_, _>>()?;
+        arrow::array::RecordBatch::try_new(schema, columns)
     }
 
     /// Adds the record at `start..end` of `text`; `false` if there are only blanks.

@@ -98,7 +98,7 @@ pub(super) fn strict(plan: &JsonPlan, schema: &SchemaRef, chunk: &[u8], max_faul
         faults.extend(fault);
         at = next;
     }
-    Decoded { rows: decoder.finish(Arc::clone(schema)), starts, faults, end: at }
+    Decoded { rows: decoder.finish(Arc::clone(schema)).unwrap(), starts, faults, end: at }
 }
 
 /// Decodes a chunk as the end of a file whose bytes arrive in two pieces, of which the first has `len` bytes: what are
@@ -130,7 +130,7 @@ pub(super) fn strict_message(plan: &JsonPlan, schema: &SchemaRef, message: &[u8]
     let text = std::str::from_utf8(message).map_err(|e| invalid_utf8(whole.clone(), message, &e))?;
     let mut decoder = plan.strict_decoder().unwrap();
     match decoder.record(text, 0, text.len())? {
-        true => Ok(decoder.finish(Arc::clone(schema))),
+        true => Ok(decoder.finish(Arc::clone(schema)).unwrap()),
         false => Err(RecordFault::new(whole, Reason::Message, "the message is empty")),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Nothing here is shared with [`time`](super::time), which it is held against.
 
-use chrono::NaiveDate;
+use chrono::{DateTime, Datelike, NaiveDate};
 
 use super::time;
 
@@ -137,7 +137,11 @@ fn timestamp(text: &str, unit: usize, precision: u8) -> Option<i64> {
             walk.clock(precision)?
         }
     };
-    in_units(midnight + clock - walk.zone()?, unit)
+    let nanos = midnight + clock - walk.zone()?;
+    // No offset leads out of the years that there are.
+    let in_utc = |nanos: i128| DateTime::from_timestamp(i64::try_from(nanos.div_euclid(1_000_000_000)).ok()?, 0);
+    let is_in_calendar = in_utc(nanos).is_some_and(|time| (1..=9999).contains(&time.year()));
+    in_units(nanos, unit).filter(|_| is_in_calendar)
 }
 
 fn in_units(nanos: i128, unit: usize) -> Option<i64> {

@@ -3,6 +3,8 @@
 //! Nearly all of them stand in fixed places, which are read eight characters at once: `YYYY-MM-DD` and `HH:MM:SS` are
 //! the same shape, two digits three times. Everything else that is allowed is read piece by piece.
 
+use std::ops::RangeInclusive;
+
 use super::word::{POWERS, Word, all_digits, magnitude};
 use super::{Outcome, ValueFault};
 
@@ -87,6 +89,10 @@ fn fast_timestamp<const UNIT: usize>(text: &[u8], precision: u8, last_day: &mut 
         fraction => (fraction.len(), 0),
     };
     let fraction = fast_fraction::<UNIT>(&text[..19 + fraction_len], fraction_len, precision)?;
+    // An offset can lead out of the years that there are; what is wrong then is told by the general path.
+    if offset != 0 && !SECONDS_OF_YEARS.contains(&(seconds - offset)) {
+        return None;
+    }
     // Only nanoseconds can leave an i64.
     (seconds - offset).checked_mul(units_per_second::<UNIT>())?.checked_add(fraction)
 }
@@ -194,7 +200,13 @@ pub(super) fn general_timestamp<const UNIT: usize>(text: &[u8], precision: u8) -
     in_units::<UNIT>(midnight + seconds - zone_offset(zone)?, nanos)
 }
 
+/// From the beginning of the year 1 to the end of 9999, in seconds since the epoch.
+const SECONDS_OF_YEARS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
 pub(super) fn in_units<const UNIT: usize>(seconds: i64, nanos: u32) -> Outcome<i64> {
+    if !SECONDS_OF_YEARS.contains(&seconds) {
+        return Err(ValueFault::OutOfRange);
+    }
     let per_second = units_per_second::<UNIT>();
     let units =
         i128::from(seconds) * i128::from(per_second) + i128::from(nanos) * i128::from(per_second) / 1_000_000_000;
@@ -306,6 +318,22 @@ mod tests {
                     assert_eq!(days_since_epoch(year, month, day).is_some(), known, "{year}-{month}-{day}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn an_offset_leads_out_of_no_year() {
+        for sql in ["TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP_LTZ(3)"] {
+            check(
+                sql,
+                &[
+                    ("9999-12-31T23:59:59-14:00", Err(OutOfRange)),
+                    ("9999-12-31T23:59:59-00:01", Err(OutOfRange)),
+                    ("0001-01-01T00:00:00+14:00", Err(OutOfRange)),
+                    ("0001-01-01 00:00+00:01", Err(OutOfRange)),
+                ],
+            );
+            assert!(read(sql, "9999-12-31T23:59:59+00:01").is_ok() && read(sql, "0001-01-01T00:00:00-00:01").is_ok());
         }
     }
 
@@ -440,7 +468,7 @@ mod tests {
                 ("2023-08-15T00:00:00 Europe/Berlin", Err(NotA)),
                 ("2023-08-15Z", Err(NotA)),
                 // Into the year before the first one, and behind the last one.
-                ("0001-01-01T00:00:00+01:00", Ok("0000-12-31T23:00:00")),
+                ("0001-01-01T00:00:00+01:00", Err(OutOfRange)),
             ],
         );
         check(

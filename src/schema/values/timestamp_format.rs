@@ -101,6 +101,10 @@ impl TimestampFormat {
 }
 
 fn parsed(text: &str, items: &[Item<'static>]) -> Outcome<Parsed> {
+    // Numbers are read with blanks before them; at the beginning of a field a blank is a character like others.
+    if text.starts_with(char::is_whitespace) && !matches!(items.first(), Some(Item::Space(_) | Item::OwnedSpace(_))) {
+        return Err(ValueFault::NotA);
+    }
     let mut parsed = Parsed::new();
     parse(&mut parsed, text, items.iter()).map_err(|_| ValueFault::NotA)?;
     Ok(parsed)
@@ -114,6 +118,10 @@ fn at(parsed: &Parsed) -> Outcome<(NaiveDateTime, i32)> {
         return Err(ValueFault::NotA);
     }
     let offset = parsed.offset().unwrap_or(0);
+    // As far as clocks differ, and as ISO 8601 is read.
+    if offset.abs() > 18 * 3600 + 59 * 60 {
+        return Err(ValueFault::NotA);
+    }
     let has_time = parsed.hour_div_12().is_some() || parsed.hour_mod_12().is_some() || parsed.minute().is_some();
     let time = if has_time || parsed.timestamp().is_some() {
         parsed.to_naive_datetime_with_offset(offset).map_err(not_a)?
@@ -271,6 +279,15 @@ mod tests {
             check("TIMESTAMP_LTZ(0)", pattern, &[(text, Ok("2023-08-15T12:37:35Z"))]);
         }
         check("TIMESTAMP_LTZ(3)", "%d/%m/%Y", &[("15/08/2023", Ok("2023-08-15T00:00:00Z"))]);
+    }
+
+    #[test]
+    fn what_no_clock_shows_is_refused() {
+        for text in ["15/08/2023 14:37 +2500", "15/08/2023 14:37 -1900", " 15/08/2023 14:37 +0200"] {
+            check("TIMESTAMP(3)", "%d/%m/%Y %H:%M %z", &[(text, Err(NotA))]);
+        }
+        check("TIMESTAMP(3)", " %d/%m/%Y", &[(" 15/08/2023", Ok("2023-08-15T00:00:00"))]);
+        check("TIMESTAMP(3)", "%d/%m/%Y %H:%M %z", &[("31/12/9999 23:59 -0100", Err(OutOfRange))]);
     }
 
     #[test]

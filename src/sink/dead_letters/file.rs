@@ -1,7 +1,7 @@
 //! A file of dead letters, one a line, that grows.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use arrow::array::{AsArray, RecordBatch};
@@ -10,6 +10,9 @@ use serde_json::Value;
 use crate::checkpoint::sync_dir;
 use crate::error::{Error, Result};
 use crate::sink::thread::Output;
+
+/// Longer lines aren't looked at as letters.
+const MAX_LETTER_BYTES: u64 = 256 << 20;
 
 /// Bytes that are collected before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -46,23 +49,32 @@ impl LetterFile {
 impl Output for LetterFile {
     fn recover(&mut self) -> Result<()> {
         let failed = |e| Error::io(self.path.display(), "cannot open", e);
-        let refused = || Error::NotDeadLetters { path: self.path.display().to_string() };
-        if self.path.is_dir() {
-            return Err(refused());
+        let refused = |reason| Error::DeadLetters { path: self.path.display().to_string(), reason };
+        // Opening a pipe would wait for its reader.
+        if fs::metadata(&self.path).is_ok_and(|meta| !meta.is_file()) {
+            return Err(refused("it isn't a regular file"));
         }
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).open(&self.path).map_err(failed)?;
-        // A run that was killed can have left a piece of a letter, which comes again.
-        let whole = whole_letters(&mut file).map_err(failed)?.ok_or_else(refused)?;
-        file.set_len(whole).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(refused("another job writes its dead letters there")),
+            Err(TryLockError::Error(e)) => return Err(Error::io(self.path.display(), "cannot lock", e)),
+        }
+        match ending(&mut file).map_err(failed)? {
+            Ending::Whole => {}
+            // A run that was killed can have left a piece of a letter, which comes again.
+            Ending::Torn { whole } => file.set_len(whole).map_err(failed)?,
+            Ending::Unended => self.buffer.push(b'\n'),
+            Ending::Foreign => return Err(refused("it holds something else than dead letters")),
+        }
         self.file = Some(file);
         Ok(())
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        for letter in batch.column(0).as_string::<i32>().iter().flatten() {
-            self.buffer.extend_from_slice(letter.as_bytes());
-            self.buffer.push(b'\n');
+        for piece in batch.column(0).as_string::<i32>().iter().flatten() {
+            self.buffer.extend_from_slice(piece.as_bytes());
             if self.buffer.len() >= BUFFER_BYTES {
                 self.flush()?;
             }
@@ -90,36 +102,70 @@ impl Output for LetterFile {
     }
 }
 
-/// The length of the whole letters in a file; `None` if it holds something else.
-fn whole_letters(file: &mut File) -> std::io::Result<Option<u64>> {
+/// How a file of dead letters ends.
+#[derive(Debug, PartialEq, Eq)]
+enum Ending {
+    /// With a line end, or it is empty.
+    Whole,
+    /// With a piece of a letter behind so many bytes.
+    Torn { whole: u64 },
+    /// With a letter whose line end is missing.
+    Unended,
+    /// It doesn't begin with a dead letter.
+    Foreign,
+}
+
+/// Looks at the first line and at the last one.
+fn ending(file: &mut File) -> std::io::Result<Ending> {
     let len = file.metadata()?.len();
+    if len == 0 {
+        return Ok(Ending::Whole);
+    }
     let mut first = Vec::new();
     file.seek(SeekFrom::Start(0))?;
-    Read::by_ref(file).take(len.min(4 << 20)).read_to_end(&mut first)?;
-    if let Some(end) = memchr::memchr(b'\n', &first)
-        && !is_letter(&first[..end])
-    {
-        return Ok(None);
+    BufReader::new(Read::by_ref(file).take(MAX_LETTER_BYTES)).read_until(b'\n', &mut first)?;
+    if first.pop_if(|byte| *byte == b'\n').is_none() {
+        return Ok(match first.len() as u64 == len {
+            true if is_letter(&first) => Ending::Unended,
+            // Nothing but the beginning of a letter is taken for one.
+            true if is_beginning(&first) => Ending::Torn { whole: 0 },
+            _ => Ending::Foreign,
+        });
+    }
+    if !is_letter(&first) {
+        return Ok(Ending::Foreign);
     }
     // The last line end, looked for from behind.
     let (mut end, mut piece) = (len, vec![0; 64 << 10]);
-    while end > 0 {
+    let whole = loop {
         let start = end.saturating_sub(piece.len() as u64);
         let bytes = &mut piece[..(end - start) as usize];
         file.seek(SeekFrom::Start(start))?;
         file.read_exact(bytes)?;
-        if let Some(at) = memchr::memrchr(b'\n', bytes) {
-            return Ok(Some(start + at as u64 + 1));
+        match memchr::memrchr(b'\n', bytes) {
+            Some(at) => break start + at as u64 + 1,
+            None => end = start,
         }
-        end = start;
+    };
+    if whole == len {
+        return Ok(Ending::Whole);
     }
-    // Without any line end it is the beginning of a letter, or nothing of ours.
-    Ok((first.is_empty() || b"{\"source\":".starts_with(&first[..first.len().min(10)])).then_some(0))
+    let mut last = Vec::new();
+    file.seek(SeekFrom::Start(whole))?;
+    Read::by_ref(file).take(MAX_LETTER_BYTES).read_to_end(&mut last)?;
+    Ok(if is_letter(&last) { Ending::Unended } else { Ending::Torn { whole } })
 }
 
 fn is_letter(line: &[u8]) -> bool {
     let Ok(Value::Object(letter)) = serde_json::from_slice(line) else { return false };
-    ["source", "split", "position", "reason"].iter().all(|key| letter.contains_key(*key))
+    ["source", "phase", "split", "position", "reason", "message"].iter().all(|key| letter.contains_key(*key))
+}
+
+/// Says whether a line begins as letters do, far enough that it can be nothing else.
+fn is_beginning(line: &[u8]) -> bool {
+    let has = |part: &[u8]| memchr::memmem::find(line, part).is_some();
+    line.starts_with(b"{\"source\":\"")
+        && (has(b"\",\"phase\":\"bounded\",\"split\":\"") || has(b"\",\"phase\":\"unbounded\",\"split\":\""))
 }
 
 #[cfg(test)]
@@ -130,10 +176,10 @@ mod tests {
 
     use super::*;
 
-    const LETTER: &str = r#"{"source":"0","phase":"bounded","split":"a.csv","position":9,"reason":"type"}"#;
+    const LETTER: &str = r#"{"source":"0","phase":"bounded","split":"a.csv","position":9,"column":null,"reason":"type","message":"x","raw":"y"}"#;
 
     fn write(path: &Path) -> Result<()> {
-        let letters: ArrayRef = Arc::new(StringArray::from(vec![LETTER]));
+        let letters: ArrayRef = Arc::new(StringArray::from(vec![format!("{LETTER}\n")]));
         let mut file = LetterFile::new(path);
         file.recover()?;
         file.write(&RecordBatch::try_from_iter([("letter", letters)]).unwrap())?;
@@ -145,28 +191,48 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("dead.ndjson");
         write(&path).unwrap();
-        for piece in ["", "{", "{\"source\":\"0\",\"pha"] {
-            let before = std::fs::read_to_string(&path).unwrap();
-            std::fs::write(&path, format!("{before}{piece}")).unwrap();
+        for piece in ["", "{", "{\"source\":\"0\",\"pha", &LETTER[..LETTER.len() - 1]] {
+            let before = fs::read_to_string(&path).unwrap();
+            fs::write(&path, format!("{before}{piece}")).unwrap();
             write(&path).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{before}{LETTER}\n"));
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("{before}{LETTER}\n"), "{piece}");
         }
-        std::fs::write(&path, "{\"sour").unwrap();
+        fs::write(&path, &LETTER[..60]).unwrap();
         write(&path).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{LETTER}\n"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{LETTER}\n"));
+        // A whole letter only lacks its line end.
+        for before in [LETTER.to_owned(), format!("{LETTER}\n{LETTER}")] {
+            fs::write(&path, &before).unwrap();
+            write(&path).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("{before}\n{LETTER}\n"));
+        }
     }
 
     #[test]
     fn what_is_none_of_ours_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.csv");
-        for content in ["id,v\n1,2\n", "{\"id\":1}\n", "x"] {
-            std::fs::write(&path, content).unwrap();
+        let long = format!("{{\"a\":\"{}\"}}\nmore\n", "x".repeat(5 << 20));
+        let foreign = ["id,v\n1,2\n", "{\"id\":1}\n", "x", "{", "{\"source\":\"my config\",\"important\":true}", &long];
+        for content in foreign {
+            fs::write(&path, content).unwrap();
             let error = write(&path).unwrap_err().to_string();
             assert!(error.ends_with("it holds something else than dead letters"), "{error}");
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+            assert!(fs::read_to_string(&path).unwrap() == content);
         }
-        assert!(write(dir.path()).is_err());
+        assert!(write(dir.path()).unwrap_err().to_string().ends_with("it isn't a regular file"));
         assert!(write(&dir.path().join("no/dead.ndjson")).is_err());
+    }
+
+    #[test]
+    fn a_second_job_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dead.ndjson");
+        let mut first = LetterFile::new(&path);
+        first.recover().unwrap();
+        let error = write(&path).unwrap_err().to_string();
+        assert!(error.ends_with("another job writes its dead letters there"), "{error}");
+        drop(first);
+        write(&path).unwrap();
     }
 }

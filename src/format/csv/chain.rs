@@ -13,9 +13,9 @@
 //! lies further for a record that starts later. So one that comes to a quote where a scan in vain opened a field goes on
 //! at the last such place, and in that field where the search for its end stopped.
 //!
-//! One chain is enough: outside its fields there is no line end, or its record would have ended there. So a scan that
-//! starts inside one of them, and doesn't come to the others, is inside quotes where they are outside and ends with its
-//! line; or it goes on behind them, and so does everything that follows its line.
+//! A chain has two strands, and these are enough: at every byte some of the scans that come by are inside quotes, all of
+//! them since the same opening one, and the others are outside and go on alike from the next delimiter. Often there is
+//! only one, since a line end outside quotes ends a record; but one that is escaped there doesn't.
 
 use std::collections::VecDeque;
 
@@ -24,66 +24,100 @@ use super::record::Span;
 /// The quoted fields that scans in vain went over, in one buffer whose records are scanned in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// Where they open, in order.
-    opens: VecDeque<usize>,
-    /// Nothing before this closes the last one.
-    searched: usize,
+    strands: [Strand; 2],
     /// How many bytes scans looked at.
     #[cfg(test)]
     pub(super) num_looked_at: usize,
 }
 
+/// Quoted fields of which the first leads a scan to the others.
+#[derive(Debug, Default)]
+struct Strand {
+    /// Where they open, in order.
+    opens: VecDeque<usize>,
+    /// Nothing before this closes the last one.
+    searched: usize,
+    /// Whether the scan that is under way came to the last one.
+    is_joined: bool,
+}
+
 impl Chain {
     /// Says whether one of its fields opens at `at` or behind it.
     pub(super) fn reaches(&self, at: usize) -> bool {
-        self.opens.back().is_some_and(|last| at <= *last)
+        self.strands.iter().filter_map(Strand::last).any(|last| at <= last)
     }
 
     /// Where a scan may go on that comes to a quoted field at `open`.
     pub(super) fn last_from(&self, open: usize) -> Option<usize> {
-        self.opens.binary_search(&open).ok().and_then(|_| self.opens.back().copied())
+        let strands = self.strands.iter().filter(|strand| strand.opens.binary_search(&open).is_ok());
+        strands.filter_map(Strand::last).max()
     }
 
-    /// Where to go on looking for the end of the field at `open`, if it is the last one.
-    pub(super) fn searched(&self, open: usize) -> Option<usize> {
-        (self.opens.back() == Some(&open)).then_some(self.searched)
+    /// Begins with a scan from `start` on, and forgets what no scan comes to any more.
+    pub(super) fn begin(&mut self, start: usize) {
+        for strand in &mut self.strands {
+            strand.forget_before(start);
+            strand.is_joined = false;
+        }
     }
 
-    /// Takes what a scan in vain went over: `fields`, and at last the quoted one at `open` up to `searched`. `has_joined`
-    /// says that it went on along the chain.
-    pub(super) fn take(&mut self, fields: &[Span], (open, searched): (usize, usize), has_joined: bool) {
-        if self.opens.back().is_some_and(|last| open < *last) {
-            return;
+    /// Where to go on looking for the end of the field at `open`, if it is a last one; the scan has joined then.
+    pub(super) fn join(&mut self, open: usize) -> Option<usize> {
+        let mut searched = None;
+        for strand in self.strands.iter_mut().filter(|strand| strand.last() == Some(open)) {
+            strand.is_joined = true;
+            searched = searched.max(Some(strand.searched));
         }
-        if !has_joined {
-            self.opens.clear();
-        }
-        let opens = fields.iter().filter(|field| field.quoted).map(|field| field.start - 1);
-        for open in opens.chain([open]) {
-            if self.opens.back().is_none_or(|last| *last < open) {
-                self.opens.push_back(open);
+        searched
+    }
+
+    /// Takes what a scan in vain went over: `fields`, and at last the quoted one at `open` up to `searched`.
+    pub(super) fn take(&mut self, fields: &[Span], (open, searched): (usize, usize)) {
+        let opens = fields.iter().filter(|field| field.quoted).map(|field| field.start - 1).chain([open]);
+        if !self.strands.iter().any(|strand| strand.is_joined) {
+            let [one, other] = &mut self.strands;
+            let shorter = if one.last() < other.last() { one } else { other };
+            if shorter.last() < Some(open) {
+                shorter.opens.clear();
+                shorter.is_joined = true;
             }
         }
-        self.searched = searched;
-    }
-
-    /// Forgets what no record comes to that starts at `start` or behind it.
-    pub(super) fn forget_before(&mut self, start: usize) {
-        while self.opens.front().is_some_and(|open| *open < start) {
-            self.opens.pop_front();
+        for strand in self.strands.iter_mut().filter(|strand| strand.is_joined) {
+            for open in opens.clone() {
+                if strand.last() < Some(open) {
+                    strand.opens.push_back(open);
+                }
+            }
+            strand.searched = searched;
         }
     }
 
     /// Forgets all.
     pub(super) fn clear(&mut self) {
-        self.opens.clear();
+        for strand in &mut self.strands {
+            strand.opens.clear();
+        }
     }
 
     /// Goes on in a buffer that begins so many bytes later, where a record starts.
     pub(super) fn move_down(&mut self, bytes: usize) {
-        self.forget_before(bytes);
-        self.opens.iter_mut().for_each(|open| *open -= bytes);
-        self.searched = self.searched.saturating_sub(bytes);
+        for strand in &mut self.strands {
+            strand.forget_before(bytes);
+            strand.opens.iter_mut().for_each(|open| *open -= bytes);
+            strand.searched = strand.searched.saturating_sub(bytes);
+        }
+    }
+}
+
+impl Strand {
+    fn last(&self) -> Option<usize> {
+        self.opens.back().copied()
+    }
+
+    fn forget_before(&mut self, start: usize) {
+        while self.opens.front().is_some_and(|open| *open < start) {
+            self.opens.pop_front();
+        }
     }
 }
 
@@ -174,6 +208,14 @@ mod tests {
     fn lines_broken_in_themselves_amid_others_are_looked_at_a_few_times() {
         check_work(&small(1 << 20), &"x\",\"\n\"\"y,\n".repeat(3_000), true);
         check_work(&small(1 << 20), &"\"a\",\"\n\"\"y,\nx\",\"\n".repeat(3_000), true);
+    }
+
+    /// Outside quotes an escaped line end ends no record, so two strands ran side by side and drove out each other.
+    #[test]
+    fn two_strands_side_by_side_are_looked_at_a_few_times() {
+        for max_record_bytes in [50, 1_000, 1 << 20] {
+            check_work(&options(true, false, ',', max_record_bytes), &"\n,\",\\".repeat(2_000), true);
+        }
     }
 
     proptest! {

@@ -153,7 +153,6 @@ impl Dialect {
             (Some(quote), Some(escape)) => memchr2(quote, escape, line),
         };
         if special.is_some() {
-            chain.forget_before(start);
             return Walk { dialect: self, data, start, at_end }.scan(fields, chain);
         }
         if !is_whole {
@@ -189,6 +188,7 @@ impl Walk<'_> {
     fn scan(&self, fields: &mut Vec<Span>, chain: &mut Chain) -> Scan {
         let first_field = fields.len();
         let mut trail = Trail::default();
+        chain.begin(self.start);
         let walked = self.fields(fields, chain, &mut trail);
         if let Walked::Record { next } = walked {
             if !trail.has_joined {
@@ -200,7 +200,7 @@ impl Walk<'_> {
             return self.scan(fields, chain);
         }
         if let Some(last) = trail.last {
-            chain.take(&fields[first_field..], last, trail.has_joined);
+            chain.take(&fields[first_field..], last);
         }
         let scan = match walked {
             Walked::Broken(why) => self.broken(&fields[first_field..], why),
@@ -230,7 +230,7 @@ impl Walk<'_> {
                 {
                     at = last;
                 }
-                let searched = chain.searched(at);
+                let searched = chain.join(at);
                 trail.has_joined |= searched.is_some();
                 let from = searched.unwrap_or(at + 1);
                 let (quoted, searched) = self.quoted_field(at, from);

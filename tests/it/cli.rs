@@ -531,10 +531,24 @@ fn a_second_signal_ends_a_job_that_nobody_reads_from() {
     let mut child = command(dir.path(), &args).stdout(Stdio::piped()).spawn().unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
     // The pipe is full, and so the batch is never finished: only the second signal ends it.
-    for signal in ["-INT", "-TERM"] {
+    let kill = |signal: &str, child: &Child| {
         Command::new("kill").args([signal.to_owned(), child.id().to_string()]).status().unwrap();
+    };
+    kill("-INT", &child);
+    // Two within a moment are one request, so the second one may have to be asked again.
+    let mut ended = None;
+    for _ in 0..200 {
+        kill("-TERM", &child);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        ended = child.try_wait().unwrap();
+        if ended.is_some() {
+            break;
+        }
     }
-    let status = child.wait().unwrap().code();
+    if ended.is_none() {
+        child.kill().unwrap();
+    }
+    let status = ended.and_then(|status| status.code());
     assert!([Some(130), Some(143)].contains(&status), "{status:?}");
 }
 

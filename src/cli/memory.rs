@@ -17,7 +17,7 @@ const MAPPED_BYTES: libc::c_int = 32 << 20;
 /// pass batches on to each other, tens of megabytes beyond `--memory`. Batches are few and large, so threads
 /// seldom meet at the one heap. To be called before any thread is started.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(super) fn share_one_heap() {
+pub(super) fn set_up_heap() {
     let settings =
         [(libc::M_ARENA_MAX, 1), (libc::M_TRIM_THRESHOLD, KEPT_BYTES), (libc::M_MMAP_THRESHOLD, MAPPED_BYTES)];
     for (name, value) in settings {
@@ -30,4 +30,4 @@ pub(super) fn share_one_heap() {
 
 /// Other C libraries have one heap.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(super) fn share_one_heap() {}
+pub(super) fn set_up_heap() {}

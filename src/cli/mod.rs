@@ -31,7 +31,7 @@ const IO_THREADS: usize = 2;
 
 /// Runs the command line, and returns its exit status.
 pub(crate) fn main() -> ExitCode {
-    memory::share_one_heap();
+    memory::set_up_heap();
     let cli = match parse() {
         Ok(Some(cli)) => cli,
         Ok(None) => return ExitCode::SUCCESS,

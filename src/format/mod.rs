@@ -203,8 +203,19 @@ pub(crate) fn decode_each_message(
     first: usize,
     on_bad: &mut OnBadMessage<'_>,
 ) -> usize {
+    each_message(values, ends, first, on_bad, |message| decoder.decode_message(message))
+}
+
+/// Gives messages from `first` on to `decode`; returns as [`RecordDecoder::decode_messages`] does.
+pub(crate) fn each_message(
+    values: &[u8],
+    ends: &[usize],
+    first: usize,
+    on_bad: &mut OnBadMessage<'_>,
+    mut decode: impl FnMut(&[u8]) -> Result<(), RecordFault>,
+) -> usize {
     for index in first..ends.len() {
-        if let Err(fault) = decoder.decode_message(&values[message_range(ends, index)])
+        if let Err(fault) = decode(&values[message_range(ends, index)])
             && on_bad(index, fault).is_break()
         {
             return index + 1;

@@ -77,22 +77,20 @@ impl Tolerance {
         let Some(max) = self.max else { return (item, None) };
         let rows_before: Vec<usize> = item.rejects().iter().map(|reject| item.rows_before(reject)).collect();
         let first_judged = self.first_judged(max, &rows_before, item.num_rows());
-        for (index, reject) in item.rejects().iter().enumerate() {
+        // At last there is only what stands behind all of them.
+        let rejects = item.rejects().iter().zip(&rows_before).map(Some).chain([None]);
+        for (index, reject) in rejects.enumerate() {
             if let Some(Judged { row, num_rejects }) = first_judged
                 && num_rejects == index
                 && let Some(error) = self.judge(max, row + 1, num_rejects, None)
             {
                 return (item.split_at(row + 1).0, Some(error));
             }
-            if let Some(error) = self.judge(max, rows_before[index], index + 1, Some(reject)) {
+            if let Some((reject, num_rows)) = reject
+                && let Some(error) = self.judge(max, *num_rows, index + 1, Some(reject))
+            {
                 return (item.before_reject(reject), Some(error));
             }
-        }
-        if let Some(Judged { row, num_rejects }) = first_judged
-            && num_rejects == rows_before.len()
-            && let Some(error) = self.judge(max, row + 1, num_rejects, None)
-        {
-            return (item.split_at(row + 1).0, Some(error));
         }
         self.rows += item.num_rows() as u64;
         self.rejected += rows_before.len() as u64;

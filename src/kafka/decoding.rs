@@ -120,8 +120,8 @@ impl Decoding {
         let decoded = decoder.finish()?;
         // Behind the last message that was looked at; what follows without a value belongs to it.
         let looked_at = entries.get(stop_row).copied().unwrap_or(batch.len());
+        let moves = self.advances(batch, first, looked_at, looked_at);
         let fitted = {
-            let moves = self.advances(batch, first, looked_at, looked_at);
             let positions = self.positions(batch, &rows, &moves)?;
             let own = self.own_columns(batch, &rows);
             fit_rows(
@@ -149,8 +149,8 @@ impl Decoding {
         if end == first {
             return Ok(DecodedMessages { item: None, fault, rest });
         }
-        let advances = self.advances(batch, first, looked_at, end);
-        let item = SourceBatch::try_new(fitted.batch, fitted.rows, advances.list)?.with_rejects(rejects);
+        let moves = if end == looked_at { moves } else { self.advances(batch, first, looked_at, end) };
+        let item = SourceBatch::try_new(fitted.batch, fitted.rows, moves.list)?.with_rejects(rejects);
         Ok(DecodedMessages { item: Some(item), fault, rest })
     }
 

@@ -20,7 +20,8 @@ use super::record::{Scan, Span, record_text, text_of};
 use super::{OnFieldCount, Undecodable};
 use crate::error::{Error, Reason, Result};
 use crate::format::{
-    OnBadMessage, OnBadRecord, RecordDecoder, RecordFault, decode_each_message, message_range, without_line_end,
+    OnBadMessage, OnBadRecord, RecordDecoder, RecordFault, decode_each_message, each_message, message_range,
+    without_line_end,
 };
 use crate::schema::{ColumnBuilder, ValueOptions};
 
@@ -114,7 +115,7 @@ impl CsvDecoder {
             let end = columnar.decode(&self.plan, &mut self.columns, self.num_rows, lines.start(line), &mut starts);
             if !lines.are_messages(line, &starts, end) {
                 self.columns.iter_mut().for_each(|column| column.truncate(self.num_rows));
-                return self.each_text_message(values, ends, index, on_bad);
+                return each_message(values, ends, index, on_bad, |message| self.text_message(message));
             }
             self.num_rows += starts.len();
             index += starts.len();
@@ -137,26 +138,8 @@ impl CsvDecoder {
             Some(lines) if Columnar::can_decode(&self.plan, &lines.bytes) => {
                 self.messages_by_column(&lines, values, ends, first, on_bad)
             }
-            _ => self.each_text_message(values, ends, first, on_bad),
+            _ => each_message(values, ends, first, on_bad, |message| self.text_message(message)),
         }
-    }
-
-    /// The same, one by one.
-    fn each_text_message(
-        &mut self,
-        values: &[u8],
-        ends: &[usize],
-        first: usize,
-        on_bad: &mut OnBadMessage<'_>,
-    ) -> usize {
-        for index in first..ends.len() {
-            if let Err(fault) = self.text_message(&values[message_range(ends, index)])
-                && on_bad(index, fault).is_break()
-            {
-                return index + 1;
-            }
-        }
-        ends.len()
     }
 
     /// Decodes a message that is UTF-8.

@@ -60,8 +60,8 @@ pub(crate) async fn run(
     if let Some(on_error) = on_error {
         on_error.apply(&mut options)?;
     }
-    let progress = Arc::new(Progress::new(hybrid.sources().len()));
-    options.progress = Some(Arc::clone(&progress));
+    let progress = Arc::new(Progress::new(hybrid.sources().iter().map(|source| source.name())));
+    options.read.progress = Some(Arc::clone(&progress));
     let signals = Signals::listen()?;
     let stdout_gone = if rows == Rows::Stdout { stop_with_stdout(&signals.stop) } else { None };
     let shown = console.show(Arc::clone(&progress), rows == Rows::Terminal);

@@ -22,6 +22,7 @@ use crate::budget::{Budget, Permit};
 use crate::checkpoint::SplitState;
 use crate::error::{Error, Result};
 use crate::ordered::{Closed, DecodePool, OrderedSender, worker_error};
+use crate::progress::{FetchGauges, FetchQueue, Fetching};
 use crate::source::{Decoded, Rest};
 
 /// How long the thread sleeps at most: so soon it sees that nobody reads any more, and serves what the client
@@ -60,6 +61,8 @@ pub(super) struct Consumer {
     pub(super) budget: Budget,
     pub(super) pool: DecodePool,
     pub(super) sender: OrderedSender<Decoded>,
+    /// Where to tell what is fetched, if somebody looks.
+    pub(super) gauges: Option<Arc<FetchGauges>>,
     /// Whether it was said that no broker can be reached.
     pub(super) is_cut_off: bool,
     /// How often in turn a topic was missing.
@@ -97,7 +100,10 @@ impl Consumer {
                 Ok(Err(Stop::Failed(error))) => Some(error),
                 Err(payload) => Some(worker_error(payload.as_ref())),
             };
-            let Self { sender, queue, .. } = consumer;
+            let Self { sender, queue, gauges, .. } = consumer;
+            if let Some(gauges) = gauges {
+                gauges.tell(Fetching { queue: Some(FetchQueue::default()), ..Fetching::default() });
+            }
             if let Some(error) = error {
                 // Nobody to tell it to is the end as well.
                 let _ = wait_while(sender.submit(async { Err(error) }.boxed(), None), || true);
@@ -298,6 +304,9 @@ impl Consumer {
                 let reason = listener.last_error().map_or_else(String::new, |reason| format!(": {reason}"));
                 warn!("no broker can be reached any more, and it is tried again and again{reason}");
             }
+        }
+        if let (Some(statistics), Some(gauges)) = (listener.take_statistics(), &self.gauges) {
+            gauges.tell(statistics.fetching(&self.partitions, &self.states));
         }
         match listener.take_fatal() {
             None => Ok(()),

@@ -20,6 +20,7 @@ mod offsets;
 mod partition;
 mod queue;
 mod state;
+mod statistics;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -333,11 +334,11 @@ impl Source for KafkaSource {
         }
         let queued = QueueLimits::new(request.budget.limit_bytes());
         let failed = |e| self.settings.client_error("properties", "begin to read from there", e);
-        let consumer: BaseConsumer<Listener> = self
-            .settings
-            .reading_config(&queued, self.stop != StopOffsets::Never)
-            .create_with_context(Listener::default())
-            .map_err(failed)?;
+        let mut config = self.settings.reading_config(&queued, self.stop != StopOffsets::Never);
+        if request.gauges.is_some() && self.settings.get(STATISTICS_INTERVAL).is_none() {
+            config.set(STATISTICS_INTERVAL, STATISTICS_INTERVAL_MS);
+        }
+        let consumer: BaseConsumer<Listener> = config.create_with_context(Listener::default()).map_err(failed)?;
         let queue = BatchQueue::try_new(Arc::new(consumer), &self.topics).map_err(failed)?;
         let may_skip = self.start == StartOffsets::Earliest;
         let (sender, receiver) = ordered(2 * request.pool.num_threads() + 2);
@@ -351,6 +352,7 @@ impl Source for KafkaSource {
                 bytes: MICRO_BATCH_BYTES.min(request.budget.limit_bytes() / 16),
                 linger: self.linger,
             },
+            gauges: request.gauges,
             is_cut_off: false,
             times_missing: 0,
             _queued: request.budget.lane().try_acquire(queued.held_bytes),
@@ -362,6 +364,11 @@ impl Source for KafkaSource {
         Ok(items(receiver, request.batch_rows, || None))
     }
 }
+
+/// How often librdkafka tells its statistics, in milliseconds. With a thousand partitions each time is a megabyte of
+/// text, so not more often than somebody looks: a log line comes every 10 s, a scrape seldom more often.
+const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
+const STATISTICS_INTERVAL_MS: &str = "5000";
 
 /// Rows of a micro-batch, at most.
 const MICRO_BATCH_ROWS: usize = 8192;

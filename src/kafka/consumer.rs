@@ -101,9 +101,6 @@ impl Consumer {
                 Err(payload) => Some(worker_error(payload.as_ref())),
             };
             let Self { sender, queue, gauges, .. } = consumer;
-            if let Some(gauges) = gauges {
-                gauges.tell(Fetching { queue: Some(FetchQueue::default()), ..Fetching::default() });
-            }
             if let Some(error) = error {
                 // Nobody to tell it to is the end as well.
                 let _ = wait_while(sender.submit(async { Err(error) }.boxed(), None), || true);
@@ -111,6 +108,9 @@ impl Consumer {
             // The reader goes on before the client has said goodbye to its brokers.
             drop(sender);
             drop(queue);
+            if let Some(gauges) = gauges {
+                gauges.tell(Fetching { queue: Some(FetchQueue::default()), ..Fetching::default() });
+            }
         };
         let handle = thread::Builder::new()
             .name("segue-kafka".into())

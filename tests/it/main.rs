@@ -24,6 +24,8 @@ mod kafka_cli;
 #[cfg(all(feature = "cli", feature = "kafka"))]
 mod kafka_sink;
 mod layering;
+#[cfg(all(feature = "kafka", feature = "cli"))]
+mod life;
 mod memory;
 mod nasty;
 #[cfg(feature = "cli")]

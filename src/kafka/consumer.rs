@@ -191,6 +191,7 @@ impl Consumer {
         index: &PartitionIndex,
         batch: &mut MicroBatch,
     ) -> Result<usize, Stop> {
+        let tombstones_are_rows = self.decoding.tombstones_are_rows();
         let (states, partitions) = (&mut self.states, &self.partitions);
         let (mut failed, mut out_of_range, mut stopped) = (None, Vec::new(), Vec::new());
         // Not known before the wait is over; one look at the clock serves all that is taken.
@@ -219,9 +220,10 @@ impl Consumer {
                         state.move_to(stop, now);
                     } else {
                         state.move_to(offset + 1, now);
-                        match message.value() {
-                            Some(value) => batch.push_row(which, from, &message, value, now),
-                            None => batch.push(which, from, EntryKind::Skip, offset + 1, now),
+                        if tombstones_are_rows || message.value().is_some() {
+                            batch.push_row(which, from, &message, now);
+                        } else {
+                            batch.push(which, from, EntryKind::Skip, offset + 1, now);
                         }
                     }
                 }

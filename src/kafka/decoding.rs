@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use super::KafkaSource;
 use super::micro_batch::{EntryKind, Extras, Header, MicroBatch, Wanted};
+use super::tombstones::{Messages, OnTombstone};
 use crate::checkpoint::{Advance, RowPositions};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 #[cfg(feature = "csv")]
@@ -30,6 +31,7 @@ pub(super) struct Decoding {
     schema: SchemaRef,
     provenance: Vec<Provenance>,
     bad_records: BadRecords,
+    on_tombstone: OnTombstone,
 }
 
 impl Decoding {
@@ -73,6 +75,7 @@ impl Decoding {
             schema: request.schema(),
             provenance: request.provenance.clone(),
             bad_records: request.bad_records(source.options.ignores_parse_errors(source.format)),
+            on_tombstone: OnTombstone::new(source.tombstones, &source.mapping, request.columns.fields()),
         })
     }
 
@@ -80,6 +83,11 @@ impl Decoding {
     pub(super) fn wanted(&self) -> Wanted {
         let has = |column| self.provenance.contains(&column);
         Wanted { timestamps: has(Provenance::Timestamp), keys: has(Provenance::Key), headers: has(Provenance::Headers) }
+    }
+
+    /// Whether messages without a value are rows, be they bad ones.
+    pub(super) fn tombstones_are_rows(&self) -> bool {
+        self.on_tombstone.is_row()
     }
 
     /// Columns of the schema that values don't have and that are null therefore.
@@ -100,13 +108,14 @@ impl Decoding {
         let mut decoder = self.decoder.decoder(entries.len() - first_row)?;
         let (mut rejects, mut reject_bytes, mut fault) = (Vec::new(), 0, None);
         let mut bad_rows = Vec::new();
-        let next_row = decoder.decode_messages(batch.values(), &ends, first_row, &mut |row, bad| {
+        let messages = Messages { values: batch.values(), ends: &ends, tombstones: batch.tombstones() };
+        let next_row = self.on_tombstone.decode_messages(&mut *decoder, &messages, first_row, &mut |row, bad| {
             if self.bad_records == BadRecords::Fail {
                 fault = Some((row, bad));
                 return ControlFlow::Break(());
             }
             bad_rows.push(row);
-            let reject = self.reject(batch, (entries[row], message_range(&ends, row)), bad);
+            let reject = self.reject(batch, (row, entries[row]), message_range(&ends, row), bad);
             reject_bytes += reject.num_bytes();
             rejects.push(reject);
             if reject_bytes > MAX_REJECT_BYTES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -116,6 +125,7 @@ impl Decoding {
         let rows: Vec<Row> =
             (first_row..stop_row).filter(is_good).map(|row| Row { row, entry: entries[row] }).collect();
         let decoded = decoder.finish()?;
+        let decoded = self.on_tombstone.with_null_rows(decoded, rows.iter().map(|row| row.row), messages.tombstones)?;
         // Behind the last message that was looked at; what follows without a value belongs to it.
         let looked_at = entries.get(stop_row).copied().unwrap_or(batch.len());
         let moves = self.advances(batch, first, looked_at, looked_at);
@@ -135,7 +145,7 @@ impl Decoding {
             let of_row = RecordFault::new(0..range.len(), bad.reason, bad.message).in_column(bad.column);
             match self.bad_records {
                 BadRecords::Fail => fault = Some((row, of_row)),
-                _ => rejects.push(self.reject(batch, (entry, range), of_row)),
+                _ => rejects.push(self.reject(batch, (row, entry), range, of_row)),
             }
         }
         let end = match &fault {
@@ -160,10 +170,17 @@ impl Decoding {
         RowPositions::mixed(which, offsets)
     }
 
-    /// A bad message: its entry, and where its value stands.
-    fn reject(&self, batch: &MicroBatch, (entry, value): (usize, Range<usize>), fault: RecordFault) -> Reject {
+    /// A bad message: its row and its entry, and where its value stands.
+    fn reject(
+        &self,
+        batch: &MicroBatch,
+        (row, entry): (usize, usize),
+        value: Range<usize>,
+        fault: RecordFault,
+    ) -> Reject {
         let is_kept = self.bad_records == BadRecords::Keep;
-        let raw = is_kept.then(|| Bytes::copy_from_slice(without_line_end(&batch.values()[value])));
+        let has_value = batch.tombstones().binary_search(&row).is_err();
+        let raw = (is_kept && has_value).then(|| Bytes::copy_from_slice(without_line_end(&batch.values()[value])));
         let split = batch.partitions[batch.entries[entry].partition as usize].split.clone();
         Reject { split, record: self.bad_record(batch, entry, fault), is_kept, raw }
     }

@@ -25,6 +25,8 @@ pub(super) struct MicroBatch {
     values: Vec<u8>,
     /// What provenance wants besides, for each row.
     pub(super) extras: Option<Extras>,
+    /// Which of the rows have no value; none if those are no rows.
+    tombstones: Vec<usize>,
     /// Partitions that moved, and where they stood before.
     pub(super) touched: Vec<(u32, u64)>,
     began: Option<Instant>,
@@ -45,9 +47,9 @@ pub(super) struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
-    /// A message with a value, at `next - 1`.
+    /// A message, at `next - 1`.
     Row,
-    /// A move without a row: a tombstone, markers before the end.
+    /// A move without a row: a tombstone that is left out, markers before the end.
     Skip,
     /// The partition's stop.
     Done,
@@ -86,14 +88,22 @@ impl MicroBatch {
         }
     }
 
-    /// Adds a message's value as a row of `partition`, which stood at `from`.
-    pub(super) fn push_row(&mut self, partition: u32, from: u64, message: &Message<'_>, value: &[u8], now: Instant) {
+    /// Adds a message as a row of `partition`, which stood at `from`.
+    pub(super) fn push_row(&mut self, partition: u32, from: u64, message: &Message<'_>, now: Instant) {
         if let Some(extras) = &mut self.extras {
             extras.push(message);
         }
-        self.values.extend_from_slice(value);
+        self.push_value(partition, from, message.offset(), message.value(), now);
+    }
+
+    /// Adds a row with a value, or that of a tombstone.
+    pub(super) fn push_value(&mut self, partition: u32, from: u64, offset: u64, value: Option<&[u8]>, now: Instant) {
+        match value {
+            Some(value) => self.values.extend_from_slice(value),
+            None => self.tombstones.push(self.num_rows),
+        }
         self.num_rows += 1;
-        self.push(partition, from, EntryKind::Row, message.offset() + 1, now);
+        self.push(partition, from, EntryKind::Row, offset + 1, now);
     }
 
     /// Adds a move of `partition` from `from` to `next`.
@@ -128,6 +138,11 @@ impl MicroBatch {
     /// The values of all rows, one behind the other.
     pub(super) fn values(&self) -> &[u8] {
         &self.values
+    }
+
+    /// The rows that have no value, in their order.
+    pub(super) fn tombstones(&self) -> &[usize] {
+        &self.tombstones
     }
 
     /// Where the values of rows end, with the index of each one's entry.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Partitions are assigned by segue itself, with the offsets of the checkpoint; no consumer group decides
-//! anything. A position is the next offset to read. Messages without a value (tombstones), transaction markers
-//! and compacted offsets move positions without rows.
+//! anything. A position is the next offset to read. Messages without a value (tombstones; unless [`Tombstones`] says
+//! otherwise), transaction markers and compacted offsets move positions without rows.
 
 mod address;
 pub(crate) mod client;
@@ -21,6 +21,7 @@ mod partition;
 mod queue;
 mod state;
 mod statistics;
+mod tombstones;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ use self::micro_batch::Limits;
 pub use self::offsets::{PartitionOffsets, StartOffsets, StopOffsets};
 use self::partition::{Partition, PartitionState};
 use self::queue::BatchQueue;
+pub use self::tombstones::Tombstones;
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
 use crate::error::{Error, Result};
 #[cfg(feature = "csv")]
@@ -82,6 +84,7 @@ pub struct KafkaSource {
     start: StartOffsets,
     stop: StopOffsets,
     linger: Duration,
+    tombstones: Tombstones,
     on_gap: OnGap,
 }
 
@@ -98,6 +101,7 @@ pub struct KafkaSourceBuilder {
     start: StartOffsets,
     stop: StopOffsets,
     linger: Duration,
+    tombstones: Tombstones,
     on_gap: OnGap,
 }
 
@@ -115,6 +119,7 @@ impl KafkaSource {
             start: StartOffsets::default(),
             stop: StopOffsets::default(),
             linger: DEFAULT_LINGER,
+            tombstones: Tombstones::default(),
             on_gap: OnGap::default(),
         }
     }
@@ -210,6 +215,13 @@ impl KafkaSourceBuilder {
         self
     }
 
+    /// Sets what becomes of messages without a value; they are no rows without.
+    #[must_use]
+    pub fn tombstones(mut self, tombstones: Tombstones) -> Self {
+        self.tombstones = tombstones;
+        self
+    }
+
     /// Sets what to do when the first offset wanted is no longer in the log.
     #[must_use]
     pub fn on_gap(mut self, on_gap: OnGap) -> Self {
@@ -265,6 +277,7 @@ impl KafkaSourceBuilder {
             start: self.start,
             stop: self.stop,
             linger: self.linger,
+            tombstones: self.tombstones,
             on_gap: self.on_gap,
         })
     }

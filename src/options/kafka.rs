@@ -3,7 +3,7 @@
 use super::SourceOptions;
 use super::value::parse_millis;
 use crate::error::{Error, Result};
-use crate::kafka::{PartitionOffsets, StartOffsets, StopOffsets};
+use crate::kafka::{PartitionOffsets, StartOffsets, StopOffsets, Tombstones};
 
 /// Where reading begins, by the options of a source.
 ///
@@ -29,6 +29,15 @@ pub(super) fn stop_offsets(source: &SourceOptions) -> Result<StopOffsets> {
         Given::Timestamp(millis) => StopOffsets::Timestamp(millis),
         Given::Offsets(offsets) => StopOffsets::At(offsets),
     })
+}
+
+/// What becomes of messages without a value.
+pub(super) fn tombstones(source: &SourceOptions) -> Tombstones {
+    match source.text("scan.tombstone") {
+        Some("null-row") => Tombstones::NullRow,
+        Some("fail") => Tombstones::Fail,
+        _ => Tombstones::Skip,
+    }
 }
 
 /// Checks what doesn't depend on format and schema.
@@ -129,6 +138,18 @@ mod tests {
     }
 
     #[test]
+    fn tombstones_are_what_the_option_says() {
+        for (options, expected) in [
+            (&[][..], Tombstones::Skip),
+            (&["scan.tombstone=skip"], Tombstones::Skip),
+            (&["scan.tombstone=null-row"], Tombstones::NullRow),
+            (&["scan.tombstone=fail"], Tombstones::Fail),
+        ] {
+            assert_eq!(tombstones(&topic(options).unwrap()), expected);
+        }
+    }
+
+    #[test]
     fn a_mode_and_its_value_stand_together() {
         for (options, fault) in [
             (
@@ -188,7 +209,7 @@ mod tests {
                 "option '0.scan.startup.mode': group-offsets is not in this version",
             ),
             (&["topic-pattern=b.*"], "option 'topic-pattern' is not in this version"),
-            (&["scan.tombstone=fail"], "option 'scan.tombstone' is not in this version"),
+            (&["scan.tombstone=null"], "option 'scan.tombstone': 'null' is none of skip, null-row, fail"),
             (
                 &["properties.bootstrap.servers=x"],
                 "option 'properties.bootstrap.servers': it can't be set: the address names the brokers",

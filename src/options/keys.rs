@@ -363,7 +363,13 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     key(Kafka, "scan.spill-limit", Size, "", "how much may be spilled").later(),
     key(Kafka, "scan.on-topic-deleted", OneOf(&["fail", "finish"]), "fail", "a topic that goes while it is read")
         .later(),
-    key(Kafka, "scan.tombstone", OneOf(&["skip", "null-row", "fail"]), "skip", "messages without a value").later(),
+    key(
+        Kafka,
+        "scan.tombstone",
+        OneOf(&["skip", "null-row", "fail"]),
+        "skip",
+        "messages without a value: no row, a row of nulls with its key and offset, or a bad record",
+    ),
     key(Kafka, "scan.topic-partition-discovery.interval", Duration, "", "looks for new partitions so often").later(),
     key(Chain, "sources", Text, "", "the tables that make the chain, in order").later(),
     key(Chain, "source-identifiers", Text, "", "the names of the chain's sources").later(),

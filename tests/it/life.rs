@@ -65,7 +65,7 @@ impl Life {
 }
 
 /// What a follower of this topic leaves behind when it is dropped: nothing, whatever it was doing.
-pub(crate) async fn check_ends(topic: &Topic) {
+async fn check_ends(topic: &Topic) {
     const MEMORY: usize = 64 << 20;
     let live = source(topic).build().unwrap();
     let state = live.resolve(None, None).await.unwrap();
@@ -90,6 +90,12 @@ pub(crate) async fn check_ends(topic: &Topic) {
 #[tokio::test]
 async fn a_dropped_follower_is_gone_soon_whatever_it_was_doing() {
     check_ends(&mock(2).1).await;
+}
+
+#[tokio::test]
+#[ignore = "needs a real Kafka: tests/broker/run"]
+async fn a_dropped_follower_of_a_real_broker_is_gone_soon_whatever_it_was_doing() {
+    check_ends(&crate::broker::topic("ends", 2).await).await;
 }
 
 #[tokio::test]

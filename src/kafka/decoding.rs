@@ -90,6 +90,11 @@ impl Decoding {
         self.on_tombstone.is_row()
     }
 
+    /// The schema of every batch.
+    pub(super) fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
     /// Columns of the schema that values don't have and that are null therefore.
     pub(super) fn missing(&self) -> &[String] {
         self.fit.missing()

@@ -103,14 +103,14 @@ impl Consumer {
                 Ok(Err(Stop::Failed(error))) => Some(error),
                 Err(payload) => Some(worker_error(payload.as_ref())),
             };
-            let Self { sender, queue, gauges, .. } = consumer;
+            let Self { sender, queue, watch, gauges, .. } = consumer;
             if let Some(error) = error {
                 // Nobody to tell it to is the end as well.
                 let _ = wait_while(sender.submit(async { Err(error) }.boxed(), None), || true);
             }
             // The reader goes on before the client has said goodbye to its brokers.
             drop(sender);
-            drop(queue);
+            drop((queue, watch));
             if let Some(gauges) = gauges {
                 gauges.tell(Fetching { queue: Some(FetchQueue::default()), ..Fetching::default() });
             }

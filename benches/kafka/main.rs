@@ -166,6 +166,11 @@ impl Topic {
     fn read(&self, runtime: &Runtime) {
         let format = if self.format == MessageFormat::Csv { Format::Csv } else { Format::Json };
         let source = KafkaSource::builder(&self.address).format(format).schema(Self::schema());
+        let mut source = source;
+        for kv in std::env::var("SEGUE_BENCH_PROPS").unwrap_or_default().split_terminator(',') {
+            let (k, v) = kv.split_once('=').unwrap();
+            source = source.property(k, v);
+        }
         let source = source.stop(StopOffsets::Latest).build().unwrap();
         let chain = HybridSource::builder().source(source).build().unwrap();
         let seen = runtime.block_on(async {

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::decoding::{DecodedMessages, Decoding};
 use super::lookup::Lookup;
-use super::micro_batch::{EntryKind, Limits, MicroBatch};
+use super::micro_batch::{Limits, MicroBatch, RunKind};
 use super::partition::{Partition, PartitionIndex, PartitionState};
 use super::queue::{BatchQueue, Event};
 use super::wait::wait_while;
@@ -144,10 +144,10 @@ impl Consumer {
             }
             let wait = batch.wait(&self.limits, now);
             if wait == Some(Duration::ZERO) {
-                let (entries, bytes) = (batch.len(), batch.value_bytes());
-                chunk = (self.limits.bytes * batch.num_rows() / bytes.max(1)).clamp(1, MAX_TAKEN);
+                let (rows, bytes) = (batch.num_rows(), batch.value_bytes());
+                chunk = (self.limits.bytes * rows / bytes.max(1)).clamp(1, MAX_TAKEN);
                 self.submit(batch)?;
-                batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((entries, bytes)));
+                batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((rows, bytes)));
                 if self.states.iter().all(|partition| partition.state.done) {
                     return Ok(());
                 }
@@ -215,7 +215,7 @@ impl Consumer {
                         state.move_to(offset + 1, now);
                         match message.value() {
                             Some(value) => batch.push_row(which, from, &message, value, now),
-                            None => batch.push(which, from, EntryKind::Skip, offset + 1, now),
+                            None => batch.push(which, from, RunKind::Skip, offset + 1, now),
                         }
                     }
                 }
@@ -225,7 +225,7 @@ impl Consumer {
                     let end = state.state.stop.map_or(offset, |stop| stop.min(offset));
                     if end > from {
                         state.move_to(end, now);
-                        batch.push(which, from, EntryKind::Skip, end, now);
+                        batch.push(which, from, RunKind::Skip, end, now);
                     }
                 }
                 Event::Failed { code: RDKafkaErrorCode::AutoOffsetReset, .. } => out_of_range.push(which),
@@ -240,7 +240,7 @@ impl Consumer {
             }
             if state.is_stop_reached() {
                 state.state.done = true;
-                batch.push(which, from, EntryKind::Done, state.state.position, now);
+                batch.push(which, from, RunKind::Done, state.state.position, now);
                 stopped.push(which);
             }
         });
@@ -278,10 +278,10 @@ impl Consumer {
             .map_err(|e| kafka(split, "begin to read it", e))?;
         let now = Instant::now();
         state.move_to(available.start, now);
-        batch.push(which, wanted, EntryKind::Skip, available.start, now);
+        batch.push(which, wanted, RunKind::Skip, available.start, now);
         if state.is_stop_reached() {
             state.state.done = true;
-            batch.push(which, wanted, EntryKind::Done, available.start, now);
+            batch.push(which, wanted, RunKind::Done, available.start, now);
             self.queue.stop(partition.topic, partition.id).map_err(|e| kafka(split, "end reading it", e))?;
         }
         Ok(())
@@ -352,8 +352,8 @@ impl Consumer {
         if batch.is_empty() {
             return Ok(());
         }
-        for (partition, _) in &batch.touched {
-            let state = &mut self.states[*partition as usize];
+        for partition in batch.moved() {
+            let state = &mut self.states[partition as usize];
             // What was read is there.
             state.set_end(state.end().max(state.state.position));
         }
@@ -393,7 +393,7 @@ impl Consumer {
     }
 }
 
-/// Starts to decode a micro-batch from entry `first` on, and what is left of it when that is asked for.
+/// Starts to decode a micro-batch from row `first` on, and what is left of it when that is asked for.
 fn start(
     pool: DecodePool,
     decoding: Arc<Decoding>,

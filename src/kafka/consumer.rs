@@ -15,7 +15,7 @@ use tracing::warn;
 use super::decoding::{DecodedMessages, Decoding};
 use super::lookup::Lookup;
 use super::loss::{self, OnDataLoss};
-use super::micro_batch::{EntryKind, Limits, MicroBatch};
+use super::micro_batch::{Limits, MicroBatch, RunKind};
 use super::partition::{Partition, PartitionIndex, PartitionState};
 use super::queue::{BatchQueue, Event};
 use super::wait::wait_while;
@@ -160,10 +160,10 @@ impl Consumer {
             }
             let wait = batch.wait(&self.limits, now);
             if wait == Some(Duration::ZERO) {
-                let (entries, bytes) = (batch.len(), batch.value_bytes());
-                chunk = (self.limits.bytes * batch.num_rows() / bytes.max(1)).clamp(1, MAX_TAKEN);
+                let (rows, bytes) = (batch.num_rows(), batch.value_bytes());
+                chunk = (self.limits.bytes * rows / bytes.max(1)).clamp(1, MAX_TAKEN);
                 self.submit(batch)?;
-                batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((entries, bytes)));
+                batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((rows, bytes)));
                 if self.is_done() {
                     return Ok(());
                 }
@@ -292,7 +292,7 @@ impl Consumer {
             }
             state.state.done = true;
             let position = state.state.position;
-            batch.push(which, position, EntryKind::Done, position, now);
+            batch.push(which, position, RunKind::Done, position, now);
             self.queue
                 .stop(partition.topic, partition.id)
                 .map_err(|e| kafka(partition.split.as_str(), "end reading it", e))?;
@@ -342,7 +342,7 @@ impl Consumer {
                         if tombstones_are_rows || message.value().is_some() {
                             batch.push_row(which, from, &message, now);
                         } else {
-                            batch.push(which, from, EntryKind::Skip, offset + 1, now);
+                            batch.push(which, from, RunKind::Skip, offset + 1, now);
                         }
                     }
                 }
@@ -354,7 +354,7 @@ impl Consumer {
                         // Of a marker, or what compaction left of a message, the epoch isn't told.
                         state.leader_epoch = None;
                         state.move_to(end, now);
-                        batch.push(which, from, EntryKind::Skip, end, now);
+                        batch.push(which, from, RunKind::Skip, end, now);
                     }
                 }
                 Event::Failed { code: RDKafkaErrorCode::AutoOffsetReset, reason, .. } => {
@@ -373,7 +373,7 @@ impl Consumer {
             }
             if state.is_stop_reached() {
                 state.state.done = true;
-                batch.push(which, from, EntryKind::Done, state.state.position, now);
+                batch.push(which, from, RunKind::Done, state.state.position, now);
                 stopped.push(which);
             }
         });
@@ -416,10 +416,10 @@ impl Consumer {
         self.queue.stop(partition.topic, partition.id).map_err(|e| kafka(split, "end reading it", e))?;
         let now = Instant::now();
         state.move_to(to, now);
-        batch.push(which, wanted, EntryKind::Skip, to, now);
+        batch.push(which, wanted, RunKind::Skip, to, now);
         if state.is_stop_reached() {
             state.state.done = true;
-            batch.push(which, wanted, EntryKind::Done, to, now);
+            batch.push(which, wanted, RunKind::Done, to, now);
             return Ok(());
         }
         self.queue.start(partition.topic, partition.id, to).map_err(|e| kafka(split, "begin to read it", e))?;
@@ -478,8 +478,8 @@ impl Consumer {
         if batch.is_empty() {
             return Ok(());
         }
-        for (partition, _) in &batch.touched {
-            let state = &mut self.states[*partition as usize];
+        for partition in batch.moved() {
+            let state = &mut self.states[partition as usize];
             // What was read is there.
             state.set_end(state.end().max(state.state.position));
             state.note_epoch();
@@ -520,7 +520,7 @@ impl Consumer {
     }
 }
 
-/// Starts to decode a micro-batch from entry `first` on, and what is left of it when that is asked for.
+/// Starts to decode a micro-batch from row `first` on, and what is left of it when that is asked for.
 fn start(
     pool: DecodePool,
     decoding: Arc<Decoding>,

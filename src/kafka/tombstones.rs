@@ -157,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::decoding::{DecodedMessages, Decoding};
-    use super::super::micro_batch::{EntryKind, MicroBatch, Wanted};
+    use super::super::micro_batch::{MicroBatch, RunKind, Wanted};
     use super::super::partition::Partition;
     use super::super::{KafkaAddress, KafkaSource};
     use super::*;
@@ -208,7 +208,7 @@ mod tests {
                 Entry::Bad => Some(&b"\xff"[..]),
                 Entry::Tombstone if keeps_tombstones => None,
                 Entry::Tombstone | Entry::Hole => {
-                    batch.push(*partition, offset, EntryKind::Skip, offset + 1, Instant::now());
+                    batch.push(*partition, offset, RunKind::Skip, offset + 1, Instant::now());
                     continue;
                 }
             };

@@ -4,6 +4,7 @@ mod groups;
 mod kills;
 mod program;
 mod reading;
+mod records;
 mod topics;
 
 use std::fs;
@@ -20,7 +21,7 @@ fn bootstrap() -> String {
     std::env::var("SEGUE_TEST_BROKER").expect("these tests want a broker: tests/broker/run cargo test …")
 }
 
-async fn topic(name: &str, num_partitions: i32) -> Topic {
+pub(crate) async fn topic(name: &str, num_partitions: i32) -> Topic {
     Topic::create(&bootstrap(), name, num_partitions).await
 }
 

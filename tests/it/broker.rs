@@ -1,8 +1,16 @@
 //! A real Kafka, which `tests/broker/run` starts: what the mock cluster can't do, and the whole at once.
 
+mod authorization;
+pub(crate) mod cluster;
 mod kills;
+pub(crate) mod load;
+mod losses;
+mod outages;
 mod program;
+mod proxy;
 mod reading;
+mod sizes;
+mod truncation;
 
 use std::fs;
 

@@ -15,6 +15,9 @@ use tokio::sync::{Mutex, MutexGuard};
 /// How long a node may take to answer: it is a program of Java, and others start beside it.
 const TIME_TO_START: Duration = Duration::from_secs(90);
 
+/// How long one request may take before it is asked again.
+const REQUEST: Duration = Duration::from_secs(1);
+
 /// One cluster lives at a time: what starts beside it takes its processors.
 static TURN: Mutex<()> = Mutex::const_new(());
 
@@ -120,7 +123,9 @@ impl Cluster {
         let client: BaseConsumer =
             ClientConfig::new().set("bootstrap.servers", self.nodes[0].address()).create().unwrap();
         let began = Instant::now();
-        while client.fetch_metadata(None, TIME_TO_START).unwrap().brokers().len() < self.nodes.len() {
+        let is_whole =
+            || client.fetch_metadata(None, REQUEST).is_ok_and(|known| known.brokers().len() == self.nodes.len());
+        while !is_whole() {
             assert!(began.elapsed() < TIME_TO_START, "the nodes don't find each other:\n{}", self.nodes[0].log());
             thread::sleep(Duration::from_millis(20));
         }
@@ -155,7 +160,7 @@ impl Node {
     fn wait(&mut self) {
         let client: BaseConsumer = ClientConfig::new().set("bootstrap.servers", self.address()).create().unwrap();
         let began = Instant::now();
-        while client.fetch_metadata(None, Duration::from_millis(500)).is_err() {
+        while client.fetch_metadata(None, REQUEST).is_err() {
             let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
             assert!(ended.is_none(), "node {} ended:\n{}", self.id, self.log());
             assert!(began.elapsed() < TIME_TO_START, "node {} doesn't answer:\n{}", self.id, self.log());

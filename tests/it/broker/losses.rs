@@ -89,7 +89,6 @@ async fn a_damaged_batch_is_an_error_at_its_place_however_often_it_is_tried() {
     }
 }
 
-
 #[tokio::test]
 #[ignore = "needs a real Kafka: tests/broker/run"]
 async fn a_topic_that_was_made_again_with_fewer_messages_is_another_one() {

@@ -2,10 +2,8 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -17,8 +15,9 @@ use tracing::warn;
 use super::decoding::{DecodedMessages, Decoding};
 use super::lookup::Lookup;
 use super::micro_batch::{EntryKind, Limits, MicroBatch};
+use super::partition::{Partition, PartitionIndex, PartitionState};
 use super::queue::{BatchQueue, Event};
-use super::{END, Partition};
+use super::wait::wait_while;
 use crate::budget::{Budget, Permit};
 use crate::checkpoint::SplitState;
 use crate::error::{Error, Result};
@@ -27,7 +26,7 @@ use crate::source::{Decoded, Rest};
 
 /// How long the thread sleeps at most: so soon it sees that nobody reads any more, and serves what the client
 /// has to say.
-const NAP: Duration = Duration::from_millis(50);
+pub(super) const NAP: Duration = Duration::from_millis(50);
 
 /// How often ends of partitions are looked at, to tell the lag.
 const END_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,20 +68,6 @@ pub(super) struct Consumer {
     pub(super) _queued: Option<Permit>,
 }
 
-/// Where a partition stands.
-#[derive(Debug)]
-pub(super) struct PartitionState {
-    pub(super) state: SplitState,
-    /// Whether the log's new start may be gone on from, when the position is gone and nothing was read yet.
-    pub(super) may_skip: bool,
-    /// Whether everything that there was has been taken, as far as is known.
-    at_end: bool,
-    /// Whether the end has changed since it was told.
-    end_changed: bool,
-    moved: Instant,
-    warned: bool,
-}
-
 /// Why the thread ends before its partitions do.
 enum Stop {
     /// Nobody reads any more.
@@ -99,32 +84,6 @@ impl From<Closed> for Stop {
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         Self::Failed(error)
-    }
-}
-
-impl PartitionState {
-    pub(super) fn new(state: SplitState, may_skip: bool) -> Self {
-        Self { state, may_skip, at_end: false, end_changed: false, moved: Instant::now(), warned: false }
-    }
-
-    fn end(&self) -> u64 {
-        self.state.identity.other.get(END).and_then(serde_json::Value::as_u64).unwrap_or(0)
-    }
-
-    fn set_end(&mut self, end: u64) {
-        if end != self.end() {
-            self.state.identity.other.insert(END.into(), end.into());
-            self.end_changed = true;
-        }
-    }
-
-    fn move_to(&mut self, position: u64, now: Instant) {
-        self.state.position = position;
-        self.moved = now;
-    }
-
-    fn is_stop_reached(&self) -> bool {
-        self.state.stop.is_some_and(|stop| self.state.position >= stop)
     }
 }
 
@@ -162,7 +121,7 @@ impl Consumer {
                 .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
         }
         let index = PartitionIndex::new(&self.partitions);
-        let mut batch = MicroBatch::new(self.decoding.wanted(), None);
+        let mut batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), None);
         // Small first: a partition of large messages must not fill the memory with its first batch.
         let mut chunk = 16;
         let (mut served, mut looked, mut heard) = (Instant::now(), Instant::now(), Instant::now());
@@ -188,7 +147,7 @@ impl Consumer {
                 let (entries, bytes) = (batch.len(), batch.value_bytes());
                 chunk = (self.limits.bytes * batch.num_rows() / bytes.max(1)).clamp(1, MAX_TAKEN);
                 self.submit(batch)?;
-                batch = MicroBatch::new(self.decoding.wanted(), Some((entries, bytes)));
+                batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((entries, bytes)));
                 if self.states.iter().all(|partition| partition.state.done) {
                     return Ok(());
                 }
@@ -455,31 +414,6 @@ fn start(
     decoded.boxed()
 }
 
-/// The index of each partition, by topic and number: looked up for every message.
-struct PartitionIndex(Vec<Vec<Option<u32>>>);
-
-impl PartitionIndex {
-    fn new(partitions: &[Partition]) -> Self {
-        let mut topics: Vec<Vec<Option<u32>>> = Vec::new();
-        for (partition, index) in partitions.iter().zip(0..) {
-            let id = usize::try_from(partition.id).unwrap_or(0);
-            if topics.len() <= partition.topic {
-                topics.resize(partition.topic + 1, Vec::new());
-            }
-            let topic = &mut topics[partition.topic];
-            if topic.len() <= id {
-                topic.resize(id + 1, None);
-            }
-            topic[id] = Some(index);
-        }
-        Self(topics)
-    }
-
-    fn get(&self, topic: usize, partition: i32) -> Option<u32> {
-        *self.0.get(topic)?.get(usize::try_from(partition).ok()?)?
-    }
-}
-
 /// Says that a plain earliest start goes on from the log's new beginning.
 pub(super) fn warn_of_loss(split: &str, wanted: u64, available: u64) {
     warn!(
@@ -512,29 +446,4 @@ fn is_passing(code: RDKafkaErrorCode) -> bool {
 
 fn kafka(place: &str, action: &'static str, error: rdkafka::error::KafkaError) -> Error {
     Error::Kafka { place: place.to_owned(), action, source: Box::new(error) }
-}
-
-/// Wakes a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Drives a future on this thread, which needs no runtime, until `go_on`, asked now and then, says no.
-fn wait_while<T>(work: impl Future<Output = T>, mut go_on: impl FnMut() -> bool) -> Option<T> {
-    let mut work = pin!(work);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(value) = work.as_mut().poll(&mut context) {
-            return Some(value);
-        }
-        thread::park_timeout(NAP);
-        if !go_on() {
-            return None;
-        }
-    }
 }

@@ -10,8 +10,8 @@ use arrow::array::{
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use bytes::Bytes;
 
+use super::KafkaSource;
 use super::micro_batch::{EntryKind, Extras, Header, MicroBatch, Wanted};
-use super::{KafkaSource, Partition};
 use crate::checkpoint::{Advance, RowPositions};
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 #[cfg(feature = "csv")]
@@ -25,7 +25,6 @@ use crate::source::{BadRecords, MAX_REJECT_BYTES, ReadRequest, Reject, SourceBat
 /// How the messages of one stream are decoded.
 #[derive(Debug)]
 pub(super) struct Decoding {
-    partitions: Arc<[Partition]>,
     decoder: DecoderPlan,
     fit: Fit,
     schema: SchemaRef,
@@ -35,7 +34,7 @@ pub(super) struct Decoding {
 
 impl Decoding {
     /// Fits values to what is requested.
-    pub(super) fn try_new(source: &KafkaSource, partitions: Arc<[Partition]>, request: &ReadRequest) -> Result<Self> {
+    pub(super) fn try_new(source: &KafkaSource, request: &ReadRequest) -> Result<Self> {
         let target = request.fit_target(&source.mapping, &source.name);
         let (decoder, fit) = match source.format {
             #[cfg(feature = "csv")]
@@ -69,7 +68,6 @@ impl Decoding {
             }
         };
         Ok(Self {
-            partitions,
             decoder,
             fit,
             schema: request.schema(),
@@ -166,13 +164,13 @@ impl Decoding {
     fn reject(&self, batch: &MicroBatch, (entry, value): (usize, Range<usize>), fault: RecordFault) -> Reject {
         let is_kept = self.bad_records == BadRecords::Keep;
         let raw = is_kept.then(|| Bytes::copy_from_slice(without_line_end(&batch.values()[value])));
-        let split = self.partitions[batch.entries[entry].partition as usize].split.clone();
+        let split = batch.partitions[batch.entries[entry].partition as usize].split.clone();
         Reject { split, record: self.bad_record(batch, entry, fault), is_kept, raw }
     }
 
     fn bad_record(&self, batch: &MicroBatch, entry: usize, fault: RecordFault) -> BadRecord {
         let entry = &batch.entries[entry];
-        let split = self.partitions[entry.partition as usize].split.as_str();
+        let split = batch.partitions[entry.partition as usize].split.as_str();
         let record = BadRecord::new(split, entry.next - 1, PositionUnit::Offset, fault.reason, fault.message);
         BadRecord { column: fault.column, hint: fault.hint, ..record }
     }
@@ -197,7 +195,7 @@ impl Decoding {
             if advances.index[partition] == NONE {
                 let from = stood.iter().find(|(known, _)| *known == entry.partition).map_or(0, |(_, from)| *from);
                 advances.index[partition] = advances.list.len() as u32;
-                advances.list.push(Advance::new(self.partitions[partition].split.clone(), from, from));
+                advances.list.push(Advance::new(batch.partitions[partition].split.clone(), from, from));
             }
             if index < end {
                 let advance = &mut advances.list[advances.index[partition] as usize];
@@ -210,7 +208,7 @@ impl Decoding {
 
     /// The columns of provenance that only messages have.
     fn own_columns(&self, batch: &MicroBatch, rows: &[Row]) -> Vec<(Provenance, ArrayRef)> {
-        let partition = |row: &Row| &self.partitions[batch.entries[row.entry].partition as usize];
+        let partition = |row: &Row| &batch.partitions[batch.entries[row.entry].partition as usize];
         let none = Extras::default();
         let extras = batch.extras.as_ref().unwrap_or(&none);
         let own = |column: &Provenance| -> Option<(Provenance, ArrayRef)> {

@@ -1,7 +1,9 @@
 //! Messages gathered until there are enough of them, or the first has waited long enough. The clock is an argument.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::partition::Partition;
 use super::queue::Message;
 
 /// When a micro-batch is cut: at the first of the three.
@@ -16,6 +18,8 @@ pub(super) struct Limits {
 /// Entries of several partitions in the order in which they were taken; within a partition offsets rise.
 #[derive(Debug, Default)]
 pub(super) struct MicroBatch {
+    /// What entries mean by their partition's index.
+    pub(super) partitions: Arc<[Partition]>,
     pub(super) entries: Vec<Entry>,
     /// The values, one behind the other.
     values: Vec<u8>,
@@ -71,9 +75,10 @@ pub(super) type Header = (String, Option<Box<[u8]>>);
 
 impl MicroBatch {
     /// Begins a micro-batch, with room for as much as the one before it had.
-    pub(super) fn new(wanted: Wanted, like: Option<(usize, usize)>) -> Self {
+    pub(super) fn new(partitions: &Arc<[Partition]>, wanted: Wanted, like: Option<(usize, usize)>) -> Self {
         let (entries, bytes) = like.unwrap_or_default();
         Self {
+            partitions: Arc::clone(partitions),
             entries: Vec::with_capacity(entries),
             values: Vec::with_capacity(bytes),
             extras: (wanted != Wanted::default()).then(|| Extras { wanted, ..Extras::default() }),
@@ -167,7 +172,7 @@ mod tests {
     fn it_is_cut_by_the_linger_after_its_first_entry() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut batch = MicroBatch::new(Wanted::default(), None);
+        let mut batch = MicroBatch::default();
         assert_eq!(batch.wait(&LIMITS, at(0)), None, "an empty one waits for ever");
         batch.push(0, 5, EntryKind::Skip, 6, at(100));
         batch.push(0, 6, EntryKind::Skip, 7, at(115));
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn it_is_cut_by_rows_and_by_bytes() {
         let now = Instant::now();
-        let mut batch = MicroBatch::new(Wanted::default(), None);
+        let mut batch = MicroBatch::default();
         for next in 1..=3 {
             assert_ne!(batch.wait(&LIMITS, now), Some(Duration::ZERO));
             batch.push(0, next - 1, EntryKind::Skip, next, now);
@@ -187,7 +192,7 @@ mod tests {
         assert_eq!(batch.wait(&LIMITS, now), Some(Duration::ZERO));
         assert_eq!(batch.touched, [(0, 0)]);
 
-        let mut batch = MicroBatch::new(Wanted::default(), None);
+        let mut batch = MicroBatch::default();
         batch.push(0, 0, EntryKind::Row, 1, now);
         batch.values.extend_from_slice(&[0; 10]);
         assert_eq!(batch.wait(&LIMITS, now), Some(Duration::ZERO));

@@ -17,8 +17,10 @@ mod decoding;
 pub(crate) mod lookup;
 mod micro_batch;
 mod offsets;
+mod partition;
 mod queue;
 mod state;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,10 +34,11 @@ use tracing::warn;
 
 pub use self::address::KafkaAddress;
 use self::client::{ClientSettings, Listener};
-use self::consumer::{Consumer, PartitionState};
+use self::consumer::Consumer;
 use self::decoding::Decoding;
 use self::micro_batch::Limits;
 pub use self::offsets::{PartitionOffsets, StartOffsets, StopOffsets};
+use self::partition::{Partition, PartitionState};
 use self::queue::BatchQueue;
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
 use crate::error::{Error, Result};
@@ -324,7 +327,7 @@ impl Source for KafkaSource {
             return Ok(stream::empty().boxed());
         }
         let partitions = states.iter().map(|split| self.partition(&split.id)).collect::<Result<Arc<[Partition]>>>()?;
-        let decoding = Decoding::try_new(self, Arc::clone(&partitions), &request)?;
+        let decoding = Decoding::try_new(self, &request)?;
         if !decoding.missing().is_empty() {
             warn!("{}: messages have no column {}; null there", self.name, decoding.missing().join(", "));
         }
@@ -371,16 +374,6 @@ const END: &str = "end";
 
 /// The key of a log's first offset there, for plans.
 const LOG_START: &str = "log_start";
-
-/// A partition as messages and errors name it.
-#[derive(Clone, Debug)]
-struct Partition {
-    split: SplitId,
-    /// The index of its topic among the source's.
-    topic: usize,
-    topic_name: Arc<str>,
-    id: i32,
-}
 
 impl KafkaSource {
     /// The partition that a split's name stands for.

@@ -2,7 +2,7 @@
 
 mod authorization;
 pub(crate) mod cluster;
-mod kills;
+pub(crate) mod kills;
 pub(crate) mod load;
 mod losses;
 mod outages;
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::topic::{Topic, check_topic};
 
 /// Bids, as history and topics hold them.
-const BIDS: &str = "id BIGINT, bid_price DOUBLE, order_time TIMESTAMP(3)";
+pub(crate) const BIDS: &str = "id BIGINT, bid_price DOUBLE, order_time TIMESTAMP(3)";
 
 /// Where the broker is.
 fn bootstrap() -> String {

@@ -9,9 +9,9 @@ use segue::hybrid::ReadOptions;
 use segue::kafka::StopOffsets;
 
 use super::cluster::Cluster;
-use super::reading::{live, positions, read_to_now};
+use super::reading::{live, positions, read_to_now, take};
 use super::{bids, topic};
-use crate::common::{chain_of, limit, read, told};
+use crate::common::{chain_of, ids_in, limit, read, schema, told};
 use crate::topic::{PATIENCE, Topic};
 
 /// A reader that is slower than retention: what it has in its hands it still gets, and then it is told what it
@@ -25,20 +25,15 @@ async fn a_reader_that_is_overtaken_by_retention_is_told_where() {
     let writer = topic.writer(&[]);
     writer.send_values((0..ROWS).map(|id| (0, format!("{id},{text}"))));
     writer.flush();
-    let source = live(&topic).schema(crate::common::schema()).build().unwrap();
-    let chain = chain_of(source);
+    let chain = chain_of(live(&topic).schema(schema()).build().unwrap());
     // Much less than the topic has, so that most of it can't be on its way yet.
     let options = ReadOptions { memory_bytes: 4 << 20, ..ReadOptions::default() };
     let mut stream = chain.open(chain.resolve(None).await.unwrap(), options).unwrap();
-    let mut ids = super::reading::take(&mut stream, 1).await;
+    let mut ids = take(&mut stream, 1).await;
     topic.delete_before(&[(0, ROWS - 10)]).await;
     let error = loop {
         match tokio::time::timeout(PATIENCE, stream.next()).await.expect("an error comes").unwrap() {
-            Ok(item) => {
-                let batches = vec![item.item.into_batch()];
-                let read = crate::common::Read { batches, checkpoint: stream.checkpoint().clone(), error: None };
-                ids.extend(read.ids());
-            }
+            Ok(item) => ids.extend(ids_in(&item.item.into_batch())),
             Err(error) => break error,
         }
     };
@@ -83,7 +78,7 @@ async fn a_damaged_batch_is_an_error_at_its_place_however_often_it_is_tried() {
         assert_eq!(ids, (0..if attempt == 0 { 50 } else { 0 }).collect::<Vec<_>>(), "attempt {attempt}");
         assert_eq!(positions(&read.checkpoint)[0], 50, "attempt {attempt}");
         let error = told(read.error.as_ref().expect("the batch is damaged"));
-        let fault = format!("{}: can't read it: MessageSet at offset 50 (", topic.split(0));
+        let fault = format!("{}: cannot read it: MessageSet at offset 50 (", topic.split(0));
         assert!(error.starts_with(&fault) && error.contains("failed CRC32C check"), "{error}");
         stored = Some(read.checkpoint);
     }

@@ -9,7 +9,7 @@ use segue::kafka::{KafkaSource, KafkaSourceBuilder, StartOffsets, StopOffsets};
 use segue::testing::Suite;
 
 use super::{BIDS, bid, bids, bootstrap, topic};
-use crate::common::{Read, chain_of, memory, read, read_all, schema, schema_of, told};
+use crate::common::{Read, chain_of, ids_in, memory, read, read_all, schema, schema_of, told};
 use crate::topic::{PATIENCE, Topic};
 
 /// The topic, from its beginning, without an end.
@@ -41,8 +41,7 @@ pub(super) async fn take(stream: &mut HybridStream, num_rows: usize) -> Vec<i64>
     let mut ids = Vec::new();
     while ids.len() < num_rows {
         let item = tokio::time::timeout(PATIENCE, stream.next()).await.expect("rows come").unwrap().unwrap();
-        let batches = vec![item.item.into_batch()];
-        ids.extend(Read { batches, checkpoint: stream.checkpoint().clone(), error: None }.ids());
+        ids.extend(ids_in(&item.item.into_batch()));
     }
     ids
 }

@@ -167,6 +167,11 @@ impl SplitState {
         self.identity.other.get("end")?.as_u64()
     }
 
+    /// How many offsets of a partition were left out since its log no longer had them.
+    pub fn lost(&self) -> u64 {
+        self.identity.other.get("lost").and_then(Value::as_u64).unwrap_or(0)
+    }
+
     /// How far the position is behind the end of a partition's log; 0 means caught up.
     pub fn lag(&self) -> Option<u64> {
         Some(self.end()?.saturating_sub(self.position))

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
-use rdkafka::consumer::ConsumerContext;
+use rdkafka::consumer::{BaseConsumer, ConsumerContext};
 use rdkafka::error::KafkaError;
 
 use super::QueueLimits;
@@ -165,11 +166,21 @@ impl ClientSettings {
 }
 
 impl ClientSettings {
+    /// The consumer group that offsets are committed to, if one was given.
+    pub(super) fn group(&self) -> Option<&str> {
+        self.get("group.id")
+    }
+
+    /// As [`Self::config`], of no group: nobody but us decides where to read, and no coordinator is asked.
+    pub(super) fn config_without_group(&self) -> ClientConfig {
+        let mut config = self.config();
+        config.remove("group.id");
+        config
+    }
+
     /// What a client that reads is made with.
     pub(crate) fn reading_config(&self, limits: &QueueLimits, has_stop: bool) -> ClientConfig {
-        let mut config = self.config();
-        // Without a group nobody but us decides where to read, and no coordinator is asked.
-        config.remove("group.id");
+        let mut config = self.config_without_group();
         config.set("enable.auto.commit", "false");
         config.set("enable.auto.offset.store", "false");
         // An offset that is gone is an error, never a silent jump.
@@ -211,6 +222,13 @@ impl Listener {
     pub(crate) fn take_fatal(&self) -> Option<KafkaError> {
         self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// Hears what a client has to say: it says it only when it is polled, one thing at a time.
+pub(super) fn hear(client: &BaseConsumer<Listener>) {
+    /// Polled without waiting, a client that had something to log looks like one that had nothing to say.
+    const MOMENT: Duration = Duration::from_millis(1);
+    while client.poll(MOMENT).is_some() {}
 }
 
 impl ClientContext for Listener {

@@ -82,6 +82,11 @@ impl Decoding {
         Wanted { timestamps: has(Provenance::Timestamp), keys: has(Provenance::Key), headers: has(Provenance::Headers) }
     }
 
+    /// The schema of every batch.
+    pub(super) fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
     /// Columns of the schema that values don't have and that are null therefore.
     pub(super) fn missing(&self) -> &[String] {
         self.fit.missing()

@@ -131,7 +131,7 @@ async fn a_start_is_where_it_was_asked_for() {
     };
     assert_eq!(read_from(StartOffsets::Earliest).await.len(), 20);
     assert_eq!(read_from(StartOffsets::Latest).await, Vec::<i64>::new());
-    let at = StartOffsets::At(offsets("partition:0,offset:8;partition:1,offset:10"));
+    let at = StartOffsets::from(offsets("partition:0,offset:8;partition:1,offset:10"));
     assert_eq!(read_from(at).await, [8, 9]);
 }
 
@@ -223,7 +223,7 @@ async fn fault(source: KafkaSourceBuilder) -> String {
 async fn offsets_outside_the_log_are_an_error_before_anything_is_read() {
     let bids = Bids::new(2);
     bids.produce(0, values(0..5));
-    let at = |text| bids.source().start(StartOffsets::At(offsets(text))).stop(StopOffsets::Latest);
+    let at = |text| bids.source().start(StartOffsets::from(offsets(text))).stop(StopOffsets::Latest);
     assert_eq!(
         fault(at("partition:0,offset:6;partition:1,offset:0")).await,
         "bids/0: offset 6 is wanted, and the log has 0 up to 5"

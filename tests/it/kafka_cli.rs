@@ -20,7 +20,6 @@ fn an_address_that_is_none_says_why() {
     let dir = dir(&[]);
     for (source, why) in [
         ("kafka:h/t", "it is not kafka://HOST[:9092][,HOST…]/TOPIC[,TOPIC…]"),
-        ("kafka://h", "it names no topic; write kafka://h/TOPIC"),
         ("kafka://h:0/t", "'h:0' is not HOST or HOST:PORT"),
         ("kafka://h/t?x=1", "it has no query string; settings of the client are -o properties.KEY=VALUE"),
         ("kafka://h/a b", "'a b' can't be a topic: letters, digits, '.', '_' and '-' make one, 249 at most"),
@@ -229,8 +228,8 @@ fn kafka_is_told_by_version_options_and_help() {
     let options = rows(&dir, &["options", "kafka"]);
     for told in [
         "  scan.startup.mode = earliest-offset|latest-offset|timestamp|specific-offsets|group-offsets|from-history\n      \
-         where reading begins, the first time; --from is short for it [default: earliest-offset] (not in this version: group-offsets, from-history)\n",
-        "  topic-pattern = text\n      a regular expression of topics (not in this version)\n",
+         where reading begins, the first time; --from is short for it [default: earliest-offset] (not in this version: from-history)\n",
+        "  scan.retention-watch = fail|spill\n      when retention is about to overtake the start (not in this version)\n",
         "  json.coerce = true|false\n",
     ] {
         assert!(options.contains(told), "{told}\n{options}");

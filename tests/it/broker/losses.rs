@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use segue::error::Error;
@@ -56,20 +57,27 @@ fn damage(segment: &Path, value: &str) {
 
 /// A batch of messages whose checksum is wrong is never given, and never passed over: not when it stands between
 /// good ones that come by the same fetch, and not when a job is started again and again.
+///
+/// The values end with a long text for librdkafka's sake: up to 2.12 at least it goes on at a wrong place, some hundred
+/// bytes before the end of the damaged batch, and ends the whole process by an assertion if what stands there looks
+/// like a message of Kafka's first formats (`rd_kafka_buf_skip_to` in `rdkafka_msgset_reader.c`).
 #[tokio::test]
 #[ignore = "needs a real Kafka: tests/broker/run"]
 async fn a_damaged_batch_is_an_error_at_its_place_however_often_it_is_tried() {
     let mut cluster = Cluster::start(1, &[]).await;
     let topic = Topic::create(&cluster.bootstrap(), "damaged", 2).await;
+    let text = "x".repeat(300);
+    let rows = |partition, ids: Range<i64>| ids.map(move |id| (partition, format!("{id},")));
     // One batch for each ten messages.
     let writer = topic.writer(&[("linger.ms", "1000"), ("batch.num.messages", "10")]);
-    writer.send_values(bids(0, 0..100).chain(bids(1, 100..120)));
+    let rows = rows(0, 0..100).chain(rows(1, 100..120));
+    writer.send_values(rows.map(|(partition, id)| (partition, id + &text)));
     writer.flush();
     cluster.stop(1);
-    damage(&cluster.log_segment(1, topic.name(), 0), &super::bid(57));
+    damage(&cluster.log_segment(1, topic.name(), 0), "57,xxx");
     cluster.restart(1);
 
-    let chain = chain_of(live(&topic).stop(StopOffsets::Latest).build().unwrap());
+    let chain = chain_of(live(&topic).schema(schema()).stop(StopOffsets::Latest).build().unwrap());
     let mut stored = None;
     for attempt in 0..3 {
         let read = read(&chain, stored, ReadOptions::default()).await;
@@ -94,7 +102,8 @@ async fn a_topic_that_was_made_again_with_fewer_messages_is_another_one() {
     topic.make_again().await;
     topic.produce_values(bids(0, 100..110));
     let again = chain_of(live(&topic).build().unwrap());
-    assert!(told(&again.resolve(Some(stored)).await.unwrap_err()).starts_with(&topic.split(0)));
+    let error = again.resolve(Some(stored)).await.unwrap_err();
+    assert!(matches!(&error, Error::TopicRecreated { split, .. } if *split == topic.split(0)), "{error:?}");
     assert_eq!(read_to_now(live(&topic)).await.ids(), (100..110).collect::<Vec<_>>());
 }
 
@@ -110,7 +119,8 @@ async fn a_topic_that_was_made_again_with_more_messages_is_another_one() {
     {
         topic.make_again().await;
         topic.produce_values(bids(0, 100..150));
-        let error = told(&chain.resolve(Some(stored.checkpoint)).await.unwrap_err());
-        assert!(error.contains(topic.name()) && error.contains("another topic"), "{error}");
+        let error = chain.resolve(Some(stored.checkpoint)).await.unwrap_err();
+        let Error::TopicRecreated { split, stored, now } = &error else { panic!("{error:?}") };
+        assert!(*split == topic.split(0) && stored != now, "{error}");
     }
 }

@@ -37,8 +37,8 @@ fn replace_tail(cluster: &mut Cluster, topic: &Topic) {
 /// The error names the partition and where it was.
 #[track_caller]
 fn assert_truncated(topic: &Topic, error: &str) {
-    let wanted = format!("{}: offset {} ", topic.split(0), SHARED + LOST);
-    assert!(error.contains(&wanted), "{error}");
+    let fault = format!("{}: the log was cut before offset {}, up to which it was read", topic.split(0), SHARED + LOST);
+    assert!(error.contains(&fault), "{error}");
 }
 
 /// A reader that stands still meanwhile finds a log that has every offset that it wants, and so does one that is

@@ -88,8 +88,8 @@ async fn a_slow_wire_that_is_cut_now_and_then_is_read_on() {
     let topic = Topic::create(&cluster.bootstrap(), "slow", 3).await;
     topic.produce_values((0..3).flat_map(|partition| bids(partition, ids_of(partition, ROWS))));
     let follower = Follower::start(&chain_of(live(&topic).build().unwrap()), None).await;
-    for _ in 0..4 {
-        follower.wait_for_more(ROWS / 2).await;
+    for part in 1..=4 {
+        follower.wait_for(part * ROWS / 2).await;
         proxy.cut();
     }
     let seen = follower.finish(3, ROWS).await;

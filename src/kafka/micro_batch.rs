@@ -311,18 +311,14 @@ mod tests {
     fn of_two_partitions() -> MicroBatch {
         let partition =
             |id: i32| Partition { split: SplitId::new(format!("t/{id}")), topic: 0, topic_name: "t".into(), id };
-        let (now, mut from) = (Instant::now(), [5, 100]);
+        let now = Instant::now();
         let mut batch = MicroBatch::new(&[partition(0), partition(1)].into(), Wanted::default(), None);
-        let mut row = |batch: &mut MicroBatch, partition: u32, offset: u64| {
-            batch.push_value(partition, from[partition as usize], offset, b"v", now);
-            from[partition as usize] = offset + 1;
-        };
-        row(&mut batch, 0, 5);
-        row(&mut batch, 0, 6);
-        row(&mut batch, 1, 100);
+        batch.push_value(0, 5, 5, b"v", now);
+        batch.push_value(0, 6, 6, b"v", now);
+        batch.push_value(1, 100, 100, b"v", now);
         batch.push(1, 101, RunKind::Skip, 102, now);
-        row(&mut batch, 1, 102);
-        row(&mut batch, 0, 8);
+        batch.push_value(1, 102, 102, b"v", now);
+        batch.push_value(0, 7, 8, b"v", now);
         batch.push(0, 9, RunKind::Skip, 10, now);
         batch.push(0, 10, RunKind::Done, 10, now);
         batch

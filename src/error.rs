@@ -67,6 +67,31 @@ pub enum Error {
         available: std::ops::Range<u64>,
     },
 
+    /// A topic that was deleted and made again since positions of it were stored: they mean nothing in the new one.
+    #[error("{split}: the topic was deleted and made again: its id was {stored}, and is {now}")]
+    TopicRecreated {
+        /// The partition, as `topic/partition`.
+        split: String,
+        /// The id of the topic that was read.
+        stored: String,
+        /// The id of the topic that is there now.
+        now: String,
+    },
+
+    /// A log that lost what was read of it, and has other messages in its place: an unclean leader election.
+    #[error(
+        "{split}: the log was cut before offset {position}, up to which it was read: what stands there now is something else"
+    )]
+    LogTruncated {
+        /// The partition, as `topic/partition`.
+        split: String,
+        /// The position, up to which the lost messages were read.
+        position: u64,
+        /// What the client found out.
+        #[source]
+        source: Cause,
+    },
+
     /// One record that isn't what the schema or the format wants.
     #[error("{0}")]
     BadRecord(Box<BadRecord>),

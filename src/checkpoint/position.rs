@@ -167,6 +167,11 @@ impl SplitState {
         self.identity.other.get("end")?.as_u64()
     }
 
+    /// How many offsets of a partition were left out since its log no longer had them.
+    pub fn lost(&self) -> u64 {
+        self.identity.other.get("lost").and_then(Value::as_u64).unwrap_or(0)
+    }
+
     /// How far the position is behind the end of a partition's log; 0 means caught up.
     pub fn lag(&self) -> Option<u64> {
         Some(self.end()?.saturating_sub(self.position))
@@ -295,6 +300,26 @@ impl RowPositions {
             Kind::Starts(starts) => (0, starts[at]),
             Kind::Mixed(advance, positions) => (advance[at] as usize, positions[at]),
         })
+    }
+
+    /// How many rows each of an item's `num_advances` advances has.
+    pub(crate) fn count_by_advance(&self, num_advances: usize) -> Vec<u64> {
+        let mut counts = vec![0; num_advances];
+        match &self.kind {
+            Kind::Mixed(advance, _) => {
+                for &index in &advance[self.offset..self.offset + self.len] {
+                    if let Some(count) = counts.get_mut(index as usize) {
+                        *count += 1;
+                    }
+                }
+            }
+            Kind::Consecutive(_) | Kind::Starts(_) => {
+                if let Some(count) = counts.first_mut() {
+                    *count = self.len as u64;
+                }
+            }
+        }
+        counts
     }
 
     /// The first row of an advance that stands at `position` or behind it; the number of rows if there is none.

@@ -237,11 +237,7 @@ fn is_matched(glob: &Path, place: &Path) -> bool {
 /// Why dead letters can't go into a topic.
 #[cfg(feature = "kafka")]
 fn refused_topic(topic: &KafkaAddress, sources: &[SourceOptions], sink: Option<&SinkTarget>) -> Option<&'static str> {
-    let is_read = sources.iter().any(|source| match source.connector() {
-        Connector::Kafka { address } => topic.is_read_by(address),
-        _ => false,
-    });
-    if is_read {
+    if sources.iter().any(|source| source.reads(topic)) {
         return Some("it is read as well, and dead letters would come back as input");
     }
     match sink {

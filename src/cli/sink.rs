@@ -8,8 +8,6 @@ use arrow::datatypes::SchemaRef;
 use segue::error::Error;
 #[cfg(feature = "kafka")]
 use segue::kafka::KafkaAddress;
-#[cfg(feature = "kafka")]
-use segue::options::Connector;
 use segue::options::{SinkOptions, SourceOptions};
 #[cfg(feature = "kafka")]
 use segue::sink::DEFAULT_KAFKA_MEMORY_BYTES;
@@ -165,8 +163,7 @@ impl SinkTarget {
         #[cfg(feature = "kafka")]
         if let Self::Topic(target) = self {
             for source in sources {
-                let Connector::Kafka { address } = source.connector() else { continue };
-                if target.is_read_by(address) {
+                if source.reads(target) {
                     let what = "it is read as well, and what is written would come back as input";
                     return Err(Fault::usage(format!("--to {self}: {what}")).into());
                 }
@@ -198,8 +195,10 @@ fn topic(text: &str) -> Result<SinkTarget, Failure> {
         }
         Err(e) => return Err(e.into()),
     };
-    if address.topics.len() > 1 {
-        return Err(wrong("it names several topics, and rows go into one"));
+    match address.topics.len() {
+        0 => return Err(wrong(&format!("it names no topic; write {address}/TOPIC"))),
+        1 => {}
+        _ => return Err(wrong("it names several topics, and rows go into one")),
     }
     Ok(SinkTarget::Topic(address))
 }

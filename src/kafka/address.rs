@@ -1,4 +1,4 @@
-//! Where a topic is: `kafka://HOST[:PORT][,HOST…]/TOPIC[,TOPIC…]`.
+//! Where a topic is: `kafka://HOST[:PORT][,HOST…][/TOPIC[,TOPIC…]]`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,24 +19,26 @@ const DEFAULT_PORT: u16 = 9092;
 pub struct KafkaAddress {
     /// `HOST:PORT` of each broker named.
     pub brokers: Vec<String>,
-    /// The topics, at least one, none twice.
+    /// The topics, none twice; none at all where an option says what is read.
     pub topics: Vec<String>,
 }
 
 impl KafkaAddress {
     /// Says whether a topic of this address is one of `source`'s, on the same cluster as far as addresses tell.
     pub fn is_read_by(&self, source: &Self) -> bool {
+        self.topics.iter().any(|topic| source.topics.contains(topic)) && self.is_on_cluster_of(source)
+    }
+
+    /// Says whether both name the same cluster, as far as addresses tell.
+    pub fn is_on_cluster_of(&self, other: &Self) -> bool {
         let is_known = |broker| self.brokers.contains(broker);
-        let is_same_cluster = || {
-            source.brokers.iter().any(is_known) || {
-                // One host may have several names. What can't be looked up now will be told when it is connected to.
-                let hosts = |brokers: &[String]| -> BTreeSet<SocketAddr> {
-                    brokers.iter().filter_map(|broker| broker.to_socket_addrs().ok()).flatten().collect()
-                };
-                !hosts(&source.brokers).is_disjoint(&hosts(&self.brokers))
-            }
-        };
-        self.topics.iter().any(|topic| source.topics.contains(topic)) && is_same_cluster()
+        other.brokers.iter().any(is_known) || {
+            // One host may have several names. What can't be looked up now will be told when it is connected to.
+            let hosts = |brokers: &[String]| -> BTreeSet<SocketAddr> {
+                brokers.iter().filter_map(|broker| broker.to_socket_addrs().ok()).flatten().collect()
+            };
+            !hosts(&other.brokers).is_disjoint(&hosts(&self.brokers))
+        }
     }
 
     /// The brokers as librdkafka takes them: `a:9092,b:9092`.
@@ -47,7 +49,8 @@ impl KafkaAddress {
 
 impl fmt::Display for KafkaAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}/{}", self.bootstrap_servers(), self.topics.join(","))
+        write!(f, "{SCHEME}{}", self.bootstrap_servers())?;
+        if self.topics.is_empty() { Ok(()) } else { write!(f, "/{}", self.topics.join(",")) }
     }
 }
 
@@ -72,12 +75,10 @@ impl FromStr for KafkaAddress {
                 "it has no user; -o properties.sasl.username and -o properties.sasl.password say who asks".into(),
             ));
         }
-        if topics.is_empty() {
-            return Err(wrong(format!("it names no topic; write {SCHEME}{brokers}/TOPIC")));
-        }
         let brokers = brokers.split(',').map(|broker| with_port(broker).map_err(wrong)).collect::<Result<Vec<_>>>()?;
         let mut names: Vec<String> = Vec::new();
-        for topic in topics.split(',') {
+        // None is named at all, or each is.
+        for topic in topics.split(',').filter(|_| !topics.is_empty()) {
             let name = percent_decode_str(topic).decode_utf8_lossy().into_owned();
             check_topic(&name).map_err(wrong)?;
             if names.contains(&name) {
@@ -144,6 +145,14 @@ mod tests {
     }
 
     #[test]
+    fn an_address_may_name_no_topic() {
+        for text in ["kafka://h", "kafka://h/"] {
+            let address: KafkaAddress = text.parse().unwrap();
+            assert!(address.topics.is_empty() && address.to_string() == "kafka://h:9092", "{address}");
+        }
+    }
+
+    #[test]
     fn a_password_in_an_address_is_not_shown() {
         let error = "kafka://me:geheim@h/t".parse::<KafkaAddress>().unwrap_err().to_string();
         assert!(error.contains("'kafka://***@h/t'") && !error.contains("geheim"), "{error}");
@@ -153,8 +162,7 @@ mod tests {
     fn what_is_no_address_says_why() {
         for (text, why) in [
             ("kafka:h/t", "it is not kafka://"),
-            ("kafka://h", "it names no topic; write kafka://h/TOPIC"),
-            ("kafka://h/", "it names no topic"),
+            ("kafka://h/,a", "'' can't be a topic"),
             ("kafka://u:p@h/t", "it has no user"),
             ("kafka://h/t?group.id=x", "it has no query string"),
             ("kafka:///t", "'' is not HOST or HOST:PORT"),

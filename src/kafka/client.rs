@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
-use rdkafka::consumer::ConsumerContext;
+use rdkafka::consumer::{BaseConsumer, ConsumerContext};
 use rdkafka::error::KafkaError;
 
 use super::QueueLimits;
+use super::statistics::Statistics;
 use crate::error::{Error, Result};
 
 /// Settings that reading relies on; with another value messages would be lost or repeated.
@@ -165,11 +167,21 @@ impl ClientSettings {
 }
 
 impl ClientSettings {
+    /// The consumer group that offsets are committed to, if one was given.
+    pub(super) fn group(&self) -> Option<&str> {
+        self.get("group.id")
+    }
+
+    /// As [`Self::config`], of no group: nobody but us decides where to read, and no coordinator is asked.
+    pub(super) fn config_without_group(&self) -> ClientConfig {
+        let mut config = self.config();
+        config.remove("group.id");
+        config
+    }
+
     /// What a client that reads is made with.
     pub(crate) fn reading_config(&self, limits: &QueueLimits, has_stop: bool) -> ClientConfig {
-        let mut config = self.config();
-        // Without a group nobody but us decides where to read, and no coordinator is asked.
-        config.remove("group.id");
+        let mut config = self.config_without_group();
         config.set("enable.auto.commit", "false");
         config.set("enable.auto.offset.store", "false");
         // An offset that is gone is an error, never a silent jump.
@@ -194,9 +206,11 @@ impl ClientSettings {
     }
 }
 
-/// Hears what a client has to say: log lines go into the log, and the last error is kept to explain a timeout.
+/// Hears what a client has to say: log lines go into the log, the last error is kept to explain a timeout, and the last
+/// statistics for whoever looks.
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
+    statistics: Mutex<Option<Statistics>>,
     last_error: Mutex<Option<String>>,
     fatal: Mutex<Option<KafkaError>>,
 }
@@ -207,10 +221,22 @@ impl Listener {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The last statistics that nobody has taken yet.
+    pub(super) fn take_statistics(&self) -> Option<Statistics> {
+        self.statistics.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// An error after which the client can't go on: a login that was refused.
     pub(crate) fn take_fatal(&self) -> Option<KafkaError> {
         self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// Hears what a client has to say: it says it only when it is polled, one thing at a time.
+pub(super) fn hear(client: &BaseConsumer<Listener>) {
+    /// Polled without waiting, a client that had something to log looks like one that had nothing to say.
+    const MOMENT: Duration = Duration::from_millis(1);
+    while client.poll(MOMENT).is_some() {}
 }
 
 impl ClientContext for Listener {
@@ -231,7 +257,14 @@ impl ClientContext for Listener {
         }
     }
 
-    fn stats_raw(&self, _statistics: &[u8]) {}
+    fn stats_raw(&self, json: &[u8]) {
+        match Statistics::parse(json) {
+            Ok(statistics) => {
+                *self.statistics.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
+            }
+            Err(e) => tracing::debug!("librdkafka's statistics can't be read: {e}"),
+        }
+    }
 }
 
 impl ConsumerContext for Listener {}

@@ -14,15 +14,19 @@ use tracing::warn;
 
 use super::decoding::{DecodedMessages, Decoding};
 use super::lookup::Lookup;
+use super::loss::{self, OnDataLoss};
 use super::micro_batch::{Limits, MicroBatch, RunKind};
 use super::partition::{Partition, PartitionIndex, PartitionState};
 use super::queue::{BatchQueue, Event};
 use super::wait::wait_while;
+use super::watch::{Added, Sighting, Watch};
+use super::{OnTopicDeleted, TOPIC_ID};
 use crate::budget::{Budget, Permit};
 use crate::checkpoint::SplitState;
 use crate::error::{Error, Result};
 use crate::ordered::{Closed, DecodePool, OrderedSender, worker_error};
-use crate::source::{Decoded, Rest};
+use crate::progress::{FetchGauges, FetchQueue, Fetching};
+use crate::source::{Decoded, Rest, SourceBatch};
 
 /// How long the thread sleeps at most: so soon it sees that nobody reads any more, and serves what the client
 /// has to say.
@@ -31,12 +35,11 @@ pub(super) const NAP: Duration = Duration::from_millis(50);
 /// How often ends of partitions are looked at, to tell the lag.
 const END_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the brokers are asked whether the topics are still there, as long as nothing comes of them.
-/// librdkafka only logs that one isn't.
+/// How often the topics are looked after, as long as nothing comes of them. librdkafka only logs that one is gone.
 const TOPIC_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A topic that was deleted is missing so often; a broker that has just started may know it a moment later.
-const TIMES_MISSING: u32 = 2;
+/// How long the client may take to hear of a topic's partitions before it is served in between.
+const METADATA: Duration = Duration::from_millis(500);
 
 /// After so long without a move below its stop, a partition is said to wait for an open transaction.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
@@ -60,10 +63,13 @@ pub(super) struct Consumer {
     pub(super) budget: Budget,
     pub(super) pool: DecodePool,
     pub(super) sender: OrderedSender<Decoded>,
+    /// Where to tell what is fetched, if somebody looks.
+    pub(super) gauges: Option<Arc<FetchGauges>>,
     /// Whether it was said that no broker can be reached.
     pub(super) is_cut_off: bool,
-    /// How often in turn a topic was missing.
-    pub(super) times_missing: u32,
+    pub(super) watch: Watch,
+    pub(super) on_topic_deleted: OnTopicDeleted,
+    pub(super) on_data_loss: Option<OnDataLoss>,
     /// Held for what librdkafka queues.
     pub(super) _queued: Option<Permit>,
 }
@@ -97,14 +103,17 @@ impl Consumer {
                 Ok(Err(Stop::Failed(error))) => Some(error),
                 Err(payload) => Some(worker_error(payload.as_ref())),
             };
-            let Self { sender, queue, .. } = consumer;
+            let Self { sender, queue, watch, gauges, .. } = consumer;
             if let Some(error) = error {
                 // Nobody to tell it to is the end as well.
                 let _ = wait_while(sender.submit(async { Err(error) }.boxed(), None), || true);
             }
             // The reader goes on before the client has said goodbye to its brokers.
             drop(sender);
-            drop(queue);
+            drop((queue, watch));
+            if let Some(gauges) = gauges {
+                gauges.tell(Fetching { queue: Some(FetchQueue::default()), ..Fetching::default() });
+            }
         };
         let handle = thread::Builder::new()
             .name("segue-kafka".into())
@@ -115,12 +124,8 @@ impl Consumer {
     }
 
     fn run(&mut self) -> Result<(), Stop> {
-        for (index, partition) in self.partitions.iter().enumerate() {
-            self.queue
-                .start(partition.topic, partition.id, self.states[index].state.position)
-                .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
-        }
-        let index = PartitionIndex::new(&self.partitions);
+        self.begin()?;
+        let mut index = PartitionIndex::new(&self.partitions);
         let mut batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), None);
         // Small first: a partition of large messages must not fill the memory with its first batch.
         let mut chunk = 16;
@@ -133,6 +138,17 @@ impl Consumer {
                 if self.sender.is_closed() {
                     return Err(Stop::Closed);
                 }
+                while let Some(sighting) = self.watch.next() {
+                    if let Err(stop) = self.take_up(sighting, &mut batch) {
+                        self.submit(batch)?;
+                        return Err(stop);
+                    }
+                    index = PartitionIndex::new(&self.partitions);
+                }
+                if self.is_done() {
+                    self.submit(batch)?;
+                    return Ok(());
+                }
             }
             if looked + END_INTERVAL <= now {
                 looked = now;
@@ -140,7 +156,7 @@ impl Consumer {
             }
             if heard + TOPIC_INTERVAL <= now {
                 heard = now;
-                self.look_for_topics()?;
+                self.watch.ask();
             }
             let wait = batch.wait(&self.limits, now);
             if wait == Some(Duration::ZERO) {
@@ -148,7 +164,7 @@ impl Consumer {
                 chunk = (self.limits.bytes * rows / bytes.max(1)).clamp(1, MAX_TAKEN);
                 self.submit(batch)?;
                 batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((rows, bytes)));
-                if self.states.iter().all(|partition| partition.state.done) {
+                if self.is_done() {
                     return Ok(());
                 }
                 continue;
@@ -168,13 +184,122 @@ impl Consumer {
                 }
             };
             if taken > 0 {
-                (heard, self.times_missing) = (now, 0);
+                heard = now;
             }
-            if taken > 0 && self.states.iter().all(|partition| partition.state.done) {
+            if taken > 0 && self.is_done() {
                 self.submit(batch)?;
                 return Ok(());
             }
         }
+    }
+
+    fn is_done(&self) -> bool {
+        self.states.iter().all(|partition| partition.state.done)
+    }
+
+    /// Begins to fetch every partition where it stands.
+    fn begin(&mut self) -> Result<(), Stop> {
+        for (partition, state) in self.partitions.iter().zip(&self.states) {
+            self.queue
+                .start(partition.topic, partition.id, state.state.position)
+                .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
+        }
+        // What was read before must still be what the log has before the position.
+        let with_epoch = |index: &usize| self.states[*index].leader_epoch.is_some();
+        let mut unvalidated: Vec<usize> = (0..self.states.len()).filter(with_epoch).collect();
+        loop {
+            let mut unknown = Vec::new();
+            for index in unvalidated {
+                let (partition, state) = (&self.partitions[index], &self.states[index]);
+                let Some(epoch) = state.leader_epoch else { continue };
+                let is_known = self
+                    .queue
+                    .validate(partition.topic, partition.id, state.state.position, epoch)
+                    .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
+                if !is_known {
+                    unknown.push(index);
+                }
+            }
+            let Some(first) = unknown.first() else { return Ok(()) };
+            // The client hears of a topic's partitions when it asks for them.
+            let topic = &self.partitions[*first].topic_name;
+            if let Err(error) = self.queue.consumer().fetch_metadata(Some(topic), METADATA) {
+                tracing::debug!("{topic}: asking for its partitions: {error}");
+            }
+            unvalidated = unknown;
+            self.serve()?;
+            if self.sender.is_closed() {
+                return Err(Stop::Closed);
+            }
+        }
+    }
+
+    /// Takes up what was seen of the topics.
+    fn take_up(&mut self, sighting: Sighting, batch: &mut MicroBatch) -> Result<(), Stop> {
+        match sighting {
+            Sighting::Added(added) => self.add(added, batch),
+            Sighting::Gone { topic } if self.on_topic_deleted == OnTopicDeleted::Fail => {
+                Err(Error::NotFound { what: format!("topic {topic} is gone: it was deleted while it was read") }.into())
+            }
+            Sighting::Gone { topic } => {
+                warn!("topic {topic} was deleted; what was read of it is all of it");
+                self.finish(&topic, batch)
+            }
+            Sighting::Recreated { topic, stored, now } => {
+                let of_topic = self.partitions.iter().find(|partition| *partition.topic_name == *topic);
+                let split = of_topic.map_or(topic, |partition| partition.split.to_string());
+                Err(Error::TopicRecreated { split, stored, now }.into())
+            }
+        }
+    }
+
+    /// Begins to read partitions that were added.
+    fn add(&mut self, added: Vec<Added>, batch: &mut MicroBatch) -> Result<(), Stop> {
+        let mut partitions = self.partitions.to_vec();
+        for Added { partition: (topic, id), log, topic_id } in added {
+            let partition = Partition::try_new(&topic, id, &mut self.queue)?;
+            tracing::info!("{}: it is new, and read from its beginning, offset {}", partition.split, log.start);
+            let mut split = SplitState::new(partition.split.clone(), log.start);
+            if let Some(id) = topic_id {
+                split.identity.other.insert(TOPIC_ID.into(), id.into());
+            }
+            self.queue
+                .start(partition.topic, partition.id, log.start)
+                .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
+            let mut state = PartitionState::new(split, true);
+            state.set_end(log.end);
+            // Told before anything of it is read, also if it is empty: where it begins is to be known.
+            state.changed = true;
+            self.states.push(state);
+            partitions.push(partition);
+        }
+        self.partitions = partitions.into();
+        // They stand behind those that the entries so far speak of.
+        batch.partitions = Arc::clone(&self.partitions);
+        // The checkpoint is to know of them before there is anything to read.
+        let changed = self.changed();
+        let progress = SourceBatch::progress(self.decoding.schema(), Vec::new()).with_changed(changed);
+        let sender = self.sender.clone();
+        let told = Decoded { item: Some(progress), fault: None, rest: None };
+        self.wait(async move { sender.submit(async { Ok(told) }.boxed(), None).await })??;
+        Ok(())
+    }
+
+    /// Ends the partitions of a topic where they stand.
+    fn finish(&mut self, topic: &str, batch: &mut MicroBatch) -> Result<(), Stop> {
+        let now = Instant::now();
+        for (which, (partition, state)) in (0..).zip(self.partitions.iter().zip(&mut self.states)) {
+            if *partition.topic_name != *topic || state.state.done {
+                continue;
+            }
+            state.state.done = true;
+            let position = state.state.position;
+            batch.push(which, position, RunKind::Done, position, now);
+            self.queue
+                .stop(partition.topic, partition.id)
+                .map_err(|e| kafka(partition.split.as_str(), "end reading it", e))?;
+        }
+        Ok(())
     }
 
     /// Takes up to `max` messages and events into `batch`.
@@ -185,11 +310,17 @@ impl Consumer {
         index: &PartitionIndex,
         batch: &mut MicroBatch,
     ) -> Result<usize, Stop> {
+        let tombstones_are_rows = self.decoding.tombstones_are_rows();
         let (states, partitions) = (&mut self.states, &self.partitions);
         let (mut failed, mut out_of_range, mut stopped) = (None, Vec::new(), Vec::new());
+        let mut has_doubts = false;
         // Not known before the wait is over; one look at the clock serves all that is taken.
         let mut now = None;
         let taken = self.queue.take(max, timeout, |event| {
+            // What comes behind a damaged batch must not move its partition past it.
+            if failed.is_some() {
+                return;
+            }
             let now = *now.get_or_insert_with(Instant::now);
             let (topic, partition) = match &event {
                 Event::Message(message) => (message.topic, message.partition()),
@@ -209,13 +340,15 @@ impl Consumer {
                         return;
                     }
                     state.at_end = false;
+                    state.leader_epoch = message.leader_epoch();
                     if let Some(stop) = state.state.stop.filter(|stop| offset >= *stop) {
                         state.move_to(stop, now);
                     } else {
                         state.move_to(offset + 1, now);
-                        match message.value() {
-                            Some(value) => batch.push_row(which, from, &message, value, now),
-                            None => batch.push(which, from, RunKind::Skip, offset + 1, now),
+                        if tombstones_are_rows || message.value().is_some() {
+                            batch.push_row(which, from, &message, now);
+                        } else {
+                            batch.push(which, from, RunKind::Skip, offset + 1, now);
                         }
                     }
                 }
@@ -224,17 +357,23 @@ impl Consumer {
                     state.set_end(offset);
                     let end = state.state.stop.map_or(offset, |stop| stop.min(offset));
                     if end > from {
+                        // Of a marker, or what compaction left of a message, the epoch isn't told.
+                        state.leader_epoch = None;
                         state.move_to(end, now);
                         batch.push(which, from, RunKind::Skip, end, now);
                     }
                 }
-                Event::Failed { code: RDKafkaErrorCode::AutoOffsetReset, .. } => out_of_range.push(which),
+                Event::Failed { code: RDKafkaErrorCode::AutoOffsetReset, reason, .. } => {
+                    out_of_range.push((which, reason));
+                }
                 Event::Failed { code, reason, .. } => {
-                    if is_passing(code) {
+                    if is_of_topic(code) {
+                        has_doubts = true;
+                    } else if is_passing(code) {
                         tracing::debug!("{}: {reason}", partitions[which as usize].split);
                     } else {
                         let place = partitions[which as usize].split.to_string();
-                        failed.get_or_insert(Error::Kafka { place, action: "read it", source: reason.into() });
+                        failed = Some(Error::Kafka { place, action: "read it", source: reason.into() });
                     }
                 }
             }
@@ -245,11 +384,14 @@ impl Consumer {
             }
         });
         self.is_cut_off &= taken == 0;
+        if has_doubts {
+            self.watch.ask();
+        }
         if let Some(error) = failed {
             return Err(error.into());
         }
-        for which in out_of_range {
-            self.out_of_range(which, batch)?;
+        for gone in out_of_range {
+            self.out_of_range(gone, batch)?;
         }
         for which in stopped {
             let partition = &self.partitions[which as usize];
@@ -260,30 +402,33 @@ impl Consumer {
         Ok(taken)
     }
 
-    /// The log no longer has a position: an error, unless nothing was read yet of a plain earliest start.
-    fn out_of_range(&mut self, which: u32, batch: &mut MicroBatch) -> Result<(), Stop> {
+    /// The log no longer has a position: an error, or it goes on elsewhere.
+    fn out_of_range(&mut self, (which, reason): (u32, String), batch: &mut MicroBatch) -> Result<(), Stop> {
         let (partition, state) = (&self.partitions[which as usize], &mut self.states[which as usize]);
         let split = partition.split.as_str();
         let wanted = state.state.position;
-        let available = Lookup::log_of(self.queue.consumer(), &partition.topic_name, partition.id)
+        let log = Lookup::log_of(self.queue.consumer(), &partition.topic_name, partition.id)
             .map_err(|e| kafka(split, "look its offsets up", e))?;
-        let nothing_read = wanted == state.state.start;
-        if !(state.may_skip && nothing_read && wanted < available.start) {
-            return Err(Error::OffsetOutOfRange { split: split.to_owned(), wanted, available }.into());
+        if log.contains(&wanted) || wanted == log.end {
+            // It has the position, but not what was read up to it.
+            return Err(Error::LogTruncated { split: split.to_owned(), position: wanted, source: reason.into() }.into());
         }
-        warn_of_loss(split, wanted, available.start);
+        let policy = loss::policy(self.on_data_loss, &state.state, state.is_plain_start);
+        let Some(to) = loss::go_on_at(&mut state.state, &log, policy)? else {
+            return Err(loss::out_of_range(&state.state, &log).into());
+        };
+        state.changed = true;
+        state.leader_epoch = None;
         self.queue.stop(partition.topic, partition.id).map_err(|e| kafka(split, "end reading it", e))?;
-        self.queue
-            .start(partition.topic, partition.id, available.start)
-            .map_err(|e| kafka(split, "begin to read it", e))?;
         let now = Instant::now();
-        state.move_to(available.start, now);
-        batch.push(which, wanted, RunKind::Skip, available.start, now);
+        state.move_to(to, now);
+        batch.push(which, wanted, RunKind::Skip, to, now);
         if state.is_stop_reached() {
             state.state.done = true;
-            batch.push(which, wanted, RunKind::Done, available.start, now);
-            self.queue.stop(partition.topic, partition.id).map_err(|e| kafka(split, "end reading it", e))?;
+            batch.push(which, wanted, RunKind::Done, to, now);
+            return Ok(());
         }
+        self.queue.start(partition.topic, partition.id, to).map_err(|e| kafka(split, "begin to read it", e))?;
         Ok(())
     }
 
@@ -299,6 +444,9 @@ impl Consumer {
                 warn!("no broker can be reached any more, and it is tried again and again{reason}");
             }
         }
+        if let (Some(statistics), Some(gauges)) = (listener.take_statistics(), &self.gauges) {
+            gauges.tell(statistics.fetching(&self.partitions, &self.states));
+        }
         match listener.take_fatal() {
             None => Ok(()),
             Some(error) => {
@@ -307,22 +455,6 @@ impl Consumer {
                 Err(Error::Kafka { place, action: "read it", source: reason.into() })
             }
         }
-    }
-
-    /// Finds out that a topic was deleted, of which nothing will come any more.
-    fn look_for_topics(&mut self) -> Result<(), Error> {
-        let mut topics: Vec<&Arc<str>> = self.partitions.iter().map(|partition| &partition.topic_name).collect();
-        topics.dedup();
-        let gone = topics.into_iter().find(|topic| Lookup::is_gone(self.queue.consumer(), topic));
-        let Some(topic) = gone else {
-            self.times_missing = 0;
-            return Ok(());
-        };
-        self.times_missing += 1;
-        if self.times_missing < TIMES_MISSING {
-            return Ok(());
-        }
-        Err(Error::NotFound { what: format!("topic {topic} is gone: it was deleted while it was read") })
     }
 
     /// Notes the ends of partitions, and warns of one that can't reach its stop.
@@ -356,6 +488,7 @@ impl Consumer {
             let state = &mut self.states[partition as usize];
             // What was read is there.
             state.set_end(state.end().max(state.state.position));
+            state.note_epoch();
         }
         let changed = self.changed();
         let bytes = batch.value_bytes() * VALUE_FACTOR + batch.len() * ROW_BYTES;
@@ -367,12 +500,12 @@ impl Consumer {
         Ok(())
     }
 
-    /// The ends that aren't told yet, as states of their splits.
+    /// What isn't told yet of logs, as states of their splits.
     fn changed(&mut self) -> Vec<SplitState> {
         let changed = self
             .states
             .iter_mut()
-            .filter_map(|partition| std::mem::take(&mut partition.end_changed).then(|| partition.state.clone()));
+            .filter_map(|partition| std::mem::take(&mut partition.changed).then(|| partition.state.clone()));
         changed.collect()
     }
 
@@ -414,12 +547,10 @@ fn start(
     decoded.boxed()
 }
 
-/// Says that a plain earliest start goes on from the log's new beginning.
-pub(super) fn warn_of_loss(split: &str, wanted: u64, available: u64) {
-    warn!(
-        "{split}: the log begins at offset {available} now: {} offsets from {wanted} on are gone, and nothing of them was read",
-        available - wanted
-    );
+/// Whether an error says that a topic may be gone, or be another one: then that is looked after.
+fn is_of_topic(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicId, UnknownTopicOrPartition};
+    matches!(code, UnknownPartition | UnknownTopic | UnknownTopicId | UnknownTopicOrPartition)
 }
 
 /// Whether librdkafka goes on by itself after such an error of a partition.

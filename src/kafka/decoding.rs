@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use super::KafkaSource;
 use super::micro_batch::{Advances, Extras, Header, MicroBatch, Wanted};
+use super::tombstones::{Messages, OnTombstone};
 use crate::checkpoint::RowPositions;
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 #[cfg(feature = "csv")]
@@ -30,6 +31,7 @@ pub(super) struct Decoding {
     schema: SchemaRef,
     provenance: Vec<Provenance>,
     bad_records: BadRecords,
+    on_tombstone: OnTombstone,
 }
 
 impl Decoding {
@@ -73,6 +75,7 @@ impl Decoding {
             schema: request.schema(),
             provenance: request.provenance.clone(),
             bad_records: request.bad_records(source.options.ignores_parse_errors(source.format)),
+            on_tombstone: OnTombstone::new(source.tombstones, &source.mapping, request.columns.fields()),
         })
     }
 
@@ -80,6 +83,16 @@ impl Decoding {
     pub(super) fn wanted(&self) -> Wanted {
         let has = |column| self.provenance.contains(&column);
         Wanted { timestamps: has(Provenance::Timestamp), keys: has(Provenance::Key), headers: has(Provenance::Headers) }
+    }
+
+    /// Whether messages without a value are rows, be they bad ones.
+    pub(super) fn tombstones_are_rows(&self) -> bool {
+        self.on_tombstone.is_row()
+    }
+
+    /// The schema of every batch.
+    pub(super) fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
     }
 
     /// Columns of the schema that values don't have and that are null therefore.
@@ -98,7 +111,8 @@ impl Decoding {
         let mut decoder = self.decoder.decoder(ends.len() - first)?;
         let (mut rejects, mut reject_bytes, mut fault) = (Vec::new(), 0, None);
         let mut bad_rows = Vec::new();
-        let next_row = decoder.decode_messages(batch.values(), ends, first, &mut |row, bad| {
+        let messages = Messages { values: batch.values(), ends, tombstones: batch.tombstones() };
+        let next_row = self.on_tombstone.decode_messages(&mut *decoder, &messages, first, &mut |row, bad| {
             if self.bad_records == BadRecords::Fail {
                 fault = Some((row, bad));
                 return ControlFlow::Break(());
@@ -112,7 +126,7 @@ impl Decoding {
         // Behind the last message that was looked at; what follows without a value belongs to it.
         let looked_at = fault.as_ref().map_or(next_row, |(row, _)| *row);
         let rows = GoodRows { looked_at: first..looked_at, bad: &bad_rows };
-        let decoded = decoder.finish()?;
+        let decoded = self.on_tombstone.with_null_rows(decoder.finish()?, rows.iter(), messages.tombstones)?;
         let moves = batch.advances(&rows.looked_at);
         let fitted = {
             let positions = positions(batch, &rows, &moves)?;
@@ -151,7 +165,8 @@ impl Decoding {
     fn reject(&self, batch: &MicroBatch, row: usize, fault: RecordFault) -> Reject {
         let is_kept = self.bad_records == BadRecords::Keep;
         let value = message_range(batch.value_ends(), row);
-        let raw = is_kept.then(|| Bytes::copy_from_slice(without_line_end(&batch.values()[value])));
+        let has_value = batch.tombstones().binary_search(&row).is_err();
+        let raw = (is_kept && has_value).then(|| Bytes::copy_from_slice(without_line_end(&batch.values()[value])));
         let record = self.bad_record(batch, row, fault);
         Reject { split: batch.place(row).0.split.clone(), record, is_kept, raw }
     }

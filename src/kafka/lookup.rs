@@ -1,15 +1,16 @@
-//! Asks a cluster for partitions and offsets. Every call blocks, within a bound.
+//! Asks a cluster, again and again until it answers or patience ends: what a start rests on.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaErrorCode;
-use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{ClientSettings, Listener};
+use super::ask::{self, Described, Logs, Offsets, PartitionKey};
+use super::client::{ClientSettings, Listener, hear};
+use super::topics::Topics;
 use crate::error::{Error, Result};
 
 /// How long a cluster may take to answer. A broker that restarts is back by then; a wrong address is told soon.
@@ -17,9 +18,6 @@ const PATIENCE: Duration = Duration::from_millis(7500);
 
 /// How long one request may take before the client is asked what is wrong.
 const REQUEST: Duration = Duration::from_secs(2);
-
-/// Offsets of partitions, by topic and number.
-pub(super) type Offsets = BTreeMap<(String, i32), u64>;
 
 /// A client that only asks.
 pub(crate) struct Lookup {
@@ -29,94 +27,71 @@ pub(crate) struct Lookup {
 
 impl Lookup {
     pub(crate) fn connect(settings: &ClientSettings) -> Result<Self> {
+        Self::made(settings, settings.config_without_group())
+    }
+
+    /// A client of the settings' group, which asks for what the group has committed.
+    pub(super) fn of_group(settings: &ClientSettings) -> Result<Self> {
+        Self::made(settings, settings.config())
+    }
+
+    fn made(settings: &ClientSettings, config: ClientConfig) -> Result<Self> {
         let place = settings.bootstrap_servers().to_owned();
-        let mut config = settings.config();
-        config.remove("group.id");
         let made = config.create_with_context(Listener::default());
         let consumer = made.map_err(|e| settings.client_error("properties", "make a client", e))?;
         Ok(Self { consumer, place })
     }
 
-    /// The partitions of each topic.
-    pub(super) fn partitions(&self, topics: &[String]) -> Result<BTreeMap<String, Vec<i32>>> {
-        let mut found = BTreeMap::new();
-        for topic in topics {
-            let partitions = self.asked("reach the cluster", || self.partitions_of(topic))?;
-            if partitions.is_empty() {
-                return Err(self.no_topic(topic));
-            }
-            found.insert(topic.clone(), partitions);
-        }
-        Ok(found)
+    /// The topics that a source reads, as they are now. One that is named and isn't there has no partitions.
+    pub(super) fn topics(&self, topics: &Topics) -> Result<Vec<Described>> {
+        let described = self.asked("reach the cluster", || {
+            let mut described = ask::described(&self.consumer, topics, REQUEST)?;
+            ask::add_ids(&self.consumer, &mut described, REQUEST)?;
+            Ok(described)
+        })?;
+        allowed(&described, "read it")?;
+        Ok(described)
     }
 
     /// Whether a topic is there. Asking doesn't make it.
     pub(crate) fn has(&self, topic: &str) -> Result<bool> {
-        let partitions = self.asked("reach the cluster", || self.partitions_of(topic))?;
-        Ok(!partitions.is_empty())
+        let named = Topics::Named(vec![topic.to_owned()]);
+        let described = self.asked("reach the cluster", || ask::described(&self.consumer, &named, REQUEST))?;
+        allowed(&described, "look at it")?;
+        Ok(described.iter().any(|topic| !topic.partitions.is_empty()))
     }
 
-    /// The partitions of a topic; none if there is no such topic.
-    fn partitions_of(&self, topic: &str) -> KafkaResult<Vec<i32>> {
-        let metadata = self.consumer.fetch_metadata(Some(topic), REQUEST)?;
-        let Some(topic) = metadata.topics().iter().find(|known| known.name() == topic) else { return Ok(Vec::new()) };
-        if let Some(error) = topic.error() {
-            return match RDKafkaErrorCode::from(error) {
-                RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic => Ok(Vec::new()),
-                code => Err(KafkaError::MetadataFetch(code)),
-            };
-        }
-        let mut partitions: Vec<i32> = topic.partitions().iter().map(|partition| partition.id()).collect();
-        partitions.sort_unstable();
-        Ok(partitions)
-    }
-
-    fn no_topic(&self, topic: &str) -> Error {
+    /// Says that a source finds nothing to read, with what is there instead.
+    pub(super) fn not_found(&self, topics: &Topics, missing: &str) -> Error {
         // The names are a help only; that the topic isn't there is certain without them.
         let known = self.consumer.fetch_metadata(None, REQUEST).ok();
         let names = known.iter().flat_map(|metadata| metadata.topics()).map(|known| known.name());
-        let similar = similar(topic, names.filter(|name| !name.starts_with("__")));
-        let hint = match similar.as_slice() {
-            [] => String::new(),
-            names => format!("; there is {}", names.join(", ")),
+        let names = names.filter(|name| !name.starts_with("__"));
+        let what = match topics {
+            Topics::Named(_) => match similar(missing, names).as_slice() {
+                [] => format!("there is no topic {missing}"),
+                names => format!("there is no topic {missing}; there is {}", names.join(", ")),
+            },
+            Topics::Pattern(pattern) => {
+                format!("no topic matches {}; there are {} others", pattern.as_str(), names.count())
+            }
         };
-        Error::NotFound { what: format!("{}: there is no topic {topic}{hint}", self.place) }
+        Error::NotFound { what: format!("{}: {what}", self.place) }
     }
 
-    /// The first offset of each partition that its log still has.
-    pub(super) fn log_starts(&self, partitions: &[(String, i32)]) -> Result<Offsets> {
-        self.offsets(partitions, Offset::Beginning).map(known)
-    }
-
-    /// The end of each partition: the last stable offset when reading committed, else the high watermark.
-    pub(super) fn ends(&self, partitions: &[(String, i32)]) -> Result<Offsets> {
-        self.offsets(partitions, Offset::End).map(known)
+    /// The log of each partition.
+    pub(super) fn logs(&self, partitions: &[PartitionKey]) -> Result<Logs> {
+        self.asked("look offsets up", || ask::logs(&self.consumer, partitions, REQUEST))
     }
 
     /// The first offset of each partition with a timestamp of `millis` or later; none where there isn't one.
-    pub(super) fn at_time(&self, partitions: &[(String, i32)], millis: i64) -> Result<Offsets> {
-        self.offsets(partitions, Offset::Offset(millis)).map(known)
+    pub(super) fn at_time(&self, partitions: &[PartitionKey], millis: i64) -> Result<Offsets> {
+        self.asked("look offsets up", || ask::at_time(&self.consumer, partitions, millis, REQUEST))
     }
 
-    /// One request to each leader, which librdkafka makes of a list of "times": a time, or -1 and -2 for end and
-    /// beginning, as the protocol has them.
-    fn offsets(&self, partitions: &[(String, i32)], at: Offset) -> Result<Vec<(String, i32, Offset)>> {
-        if partitions.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.asked("look offsets up", || {
-            let mut times = TopicPartitionList::with_capacity(partitions.len());
-            for (topic, partition) in partitions {
-                times.add_partition_offset(topic, *partition, at)?;
-            }
-            let found = self.consumer.offsets_for_times(times, REQUEST)?;
-            let mut offsets = Vec::with_capacity(partitions.len());
-            for element in found.elements() {
-                element.error()?;
-                offsets.push((element.topic().to_owned(), element.partition(), element.offset()));
-            }
-            Ok(offsets)
-        })
+    /// What the group of [`Self::of_group`] has committed; none where it hasn't.
+    pub(super) fn committed(&self, partitions: &[PartitionKey]) -> Result<Offsets> {
+        self.asked("look the group's offsets up", || ask::committed(&self.consumer, partitions, REQUEST))
     }
 
     /// Asks again until there is an answer, the client has failed for good, or patience ends.
@@ -128,7 +103,7 @@ impl Lookup {
                 Err(error) => error,
             };
             // What the client has to say is heard only when it is polled.
-            while self.consumer.poll(Duration::ZERO).is_some() {}
+            hear(&self.consumer);
             let listener = self.consumer.client().context();
             let is_fatal = listener.take_fatal().is_some() || !is_passing(&error);
             if is_fatal || began.elapsed() >= PATIENCE {
@@ -143,17 +118,6 @@ impl Lookup {
         }
     }
 
-    /// Whether the brokers say that there is no such topic; not so if they say nothing.
-    pub(super) fn is_gone(consumer: &BaseConsumer<Listener>, topic: &str) -> bool {
-        /// The polling thread asks, and must not stand still for long.
-        const MOMENT: Duration = Duration::from_millis(500);
-        let Ok(metadata) = consumer.fetch_metadata(Some(topic), MOMENT) else { return false };
-        let error = metadata.topics().iter().find(|known| known.name() == topic).and_then(|known| known.error());
-        error.map(RDKafkaErrorCode::from).is_some_and(|code| {
-            matches!(code, RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic)
-        })
-    }
-
     /// What a partition's log has now: from its first offset to its end.
     pub(super) fn log_of(consumer: &BaseConsumer<Listener>, topic: &str, partition: i32) -> KafkaResult<Range<u64>> {
         let (low, high) = consumer.fetch_watermarks(topic, partition, PATIENCE)?;
@@ -161,12 +125,11 @@ impl Lookup {
     }
 }
 
-fn known(offsets: Vec<(String, i32, Offset)>) -> Offsets {
-    let number = |(topic, partition, offset)| match offset {
-        Offset::Offset(offset) => u64::try_from(offset).ok().map(|offset| ((topic, partition), offset)),
-        _ => None,
-    };
-    offsets.into_iter().filter_map(number).collect()
+/// Refuses topics of which a broker says that this is forbidden.
+fn allowed(topics: &[Described], action: &'static str) -> Result<()> {
+    let Some(topic) = topics.iter().find(|topic| topic.is_forbidden) else { return Ok(()) };
+    let denied = KafkaError::MetadataFetch(RDKafkaErrorCode::TopicAuthorizationFailed);
+    Err(Error::Kafka { place: topic.name.clone(), action, source: Box::new(denied) })
 }
 
 /// Whether asking again may help.

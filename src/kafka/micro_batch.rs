@@ -27,6 +27,8 @@ pub(super) struct MicroBatch {
     values: Vec<u8>,
     /// Where the value of each row ends.
     ends: Vec<usize>,
+    /// Which of the rows have no value; none if those are no rows.
+    tombstones: Vec<usize>,
     /// What provenance wants besides, for each row.
     pub(super) extras: Option<Extras>,
     began: Option<Instant>,
@@ -51,9 +53,9 @@ struct Run {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunKind {
-    /// Messages with a value, the last of them at `next - 1`.
+    /// Messages, the last of them at `next - 1`.
     Rows,
-    /// A move without a row: a tombstone, markers before the end.
+    /// A move without a row: a tombstone that is left out, markers before the end.
     Skip,
     /// The partition's stop.
     Done,
@@ -109,16 +111,20 @@ impl MicroBatch {
         }
     }
 
-    /// Adds a message's value as a row of `partition`, which stood at `from`.
-    pub(super) fn push_row(&mut self, partition: u32, from: u64, message: &Message<'_>, value: &[u8], now: Instant) {
+    /// Adds a message as a row of `partition`, which stood at `from`.
+    pub(super) fn push_row(&mut self, partition: u32, from: u64, message: &Message<'_>, now: Instant) {
         if let Some(extras) = &mut self.extras {
             extras.push(message);
         }
-        self.push_value(partition, from, message.offset(), value, now);
+        self.push_value(partition, from, message.offset(), message.value(), now);
     }
 
-    fn push_value(&mut self, partition: u32, from: u64, offset: u64, value: &[u8], now: Instant) {
-        self.values.extend_from_slice(value);
+    /// Adds a row with a value, or that of a tombstone.
+    pub(super) fn push_value(&mut self, partition: u32, from: u64, offset: u64, value: Option<&[u8]>, now: Instant) {
+        match value {
+            Some(value) => self.values.extend_from_slice(value),
+            None => self.tombstones.push(self.ends.len()),
+        }
         self.ends.push(self.values.len());
         self.values.push(b'\n');
         match self.runs.last_mut() {
@@ -166,6 +172,11 @@ impl MicroBatch {
     /// The values of all rows, each with a line feed behind it.
     pub(super) fn values(&self) -> &[u8] {
         &self.values
+    }
+
+    /// The rows that have no value, in their order.
+    pub(super) fn tombstones(&self) -> &[usize] {
+        &self.tombstones
     }
 
     /// Where the values of rows end.
@@ -297,13 +308,13 @@ mod tests {
             assert_ne!(batch.wait(&LIMITS, now), Some(Duration::ZERO));
             match offset {
                 1 => batch.push(0, offset, RunKind::Skip, offset + 1, now),
-                _ => batch.push_value(0, offset, offset, b"a", now),
+                _ => batch.push_value(0, offset, offset, Some(b"a"), now),
             }
         }
         assert_eq!(batch.wait(&LIMITS, now), Some(Duration::ZERO));
 
         let mut batch = MicroBatch::default();
-        batch.push_value(0, 0, 0, &[b'a'; 10], now);
+        batch.push_value(0, 0, 0, Some(&[b'a'; 10]), now);
         assert_eq!(batch.wait(&LIMITS, now), Some(Duration::ZERO));
     }
 
@@ -313,12 +324,12 @@ mod tests {
             |id: i32| Partition { split: SplitId::new(format!("t/{id}")), topic: 0, topic_name: "t".into(), id };
         let now = Instant::now();
         let mut batch = MicroBatch::new(&[partition(0), partition(1)].into(), Wanted::default(), None);
-        batch.push_value(0, 5, 5, b"v", now);
-        batch.push_value(0, 6, 6, b"v", now);
-        batch.push_value(1, 100, 100, b"v", now);
+        batch.push_value(0, 5, 5, Some(b"v"), now);
+        batch.push_value(0, 6, 6, Some(b"v"), now);
+        batch.push_value(1, 100, 100, Some(b"v"), now);
         batch.push(1, 101, RunKind::Skip, 102, now);
-        batch.push_value(1, 102, 102, b"v", now);
-        batch.push_value(0, 7, 8, b"v", now);
+        batch.push_value(1, 102, 102, Some(b"v"), now);
+        batch.push_value(0, 7, 8, Some(b"v"), now);
         batch.push(0, 9, RunKind::Skip, 10, now);
         batch.push(0, 10, RunKind::Done, 10, now);
         batch

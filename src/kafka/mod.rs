@@ -7,23 +7,33 @@
 //! ```
 //!
 //! Partitions are assigned by segue itself, with the offsets of the checkpoint; no consumer group decides
-//! anything. A position is the next offset to read. Messages without a value (tombstones), transaction markers
-//! and compacted offsets move positions without rows.
+//! anything. Topics may be named or taken by a pattern; partitions and topics that come later are looked for by a
+//! second thread, segue-topics, and read from their beginning. A position is the next offset to read. Messages without
+//! a value (tombstones; unless [`Tombstones`] says otherwise), transaction markers and compacted offsets move positions
+//! without rows.
 
 mod address;
+mod ask;
 pub(crate) mod client;
 mod consumer;
 mod decoding;
+mod group;
 pub(crate) mod lookup;
+mod loss;
 mod micro_batch;
 mod offsets;
 mod partition;
 mod queue;
 mod state;
+mod statistics;
+mod tombstones;
+mod topic_ids;
+mod topics;
 mod wait;
+mod watch;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
@@ -33,13 +43,19 @@ use rdkafka::consumer::BaseConsumer;
 use tracing::warn;
 
 pub use self::address::KafkaAddress;
+use self::ask::PartitionKey;
 use self::client::{ClientSettings, Listener};
 use self::consumer::Consumer;
 use self::decoding::Decoding;
+use self::group::GroupCommits;
+pub use self::loss::OnDataLoss;
 use self::micro_batch::Limits;
-pub use self::offsets::{PartitionOffsets, StartOffsets, StopOffsets};
+pub use self::offsets::{DefaultStart, PartitionOffsets, StartOffsets, StopOffsets};
 use self::partition::{Partition, PartitionState};
 use self::queue::BatchQueue;
+pub use self::tombstones::Tombstones;
+pub use self::topics::{TopicPattern, Topics};
+use self::watch::{KnownTopic, Watch, Watched};
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
 use crate::error::{Error, Result};
 #[cfg(feature = "csv")]
@@ -68,12 +84,22 @@ pub enum OnGap {
     Tell,
 }
 
+/// What to do when a topic is deleted that is being read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnTopicDeleted {
+    /// [`Error::NotFound`].
+    #[default]
+    Fail,
+    /// What was read of it is all of it: its partitions are done.
+    Finish,
+}
+
 /// A source of topics.
 #[derive(Clone, Debug)]
 pub struct KafkaSource {
     name: String,
     settings: ClientSettings,
-    topics: Vec<String>,
+    topics: Topics,
     format: Format,
     schema: SchemaRef,
     mapping: Mapping,
@@ -81,7 +107,13 @@ pub struct KafkaSource {
     start: StartOffsets,
     stop: StopOffsets,
     linger: Duration,
+    tombstones: Tombstones,
     on_gap: OnGap,
+    on_data_loss: Option<OnDataLoss>,
+    on_topic_deleted: OnTopicDeleted,
+    discovery: Duration,
+    /// Begun with the first commit; shared by clones.
+    group: Arc<OnceLock<GroupCommits>>,
 }
 
 /// Describes a [`KafkaSource`].
@@ -90,6 +122,7 @@ pub struct KafkaSourceBuilder {
     name: Option<String>,
     settings: ClientSettings,
     topics: Vec<String>,
+    pattern: Option<String>,
     format: Format,
     schema: Option<SchemaRef>,
     mapping: Mapping,
@@ -97,16 +130,22 @@ pub struct KafkaSourceBuilder {
     start: StartOffsets,
     stop: StopOffsets,
     linger: Duration,
+    tombstones: Tombstones,
     on_gap: OnGap,
+    on_data_loss: Option<OnDataLoss>,
+    on_topic_deleted: OnTopicDeleted,
+    discovery: Duration,
 }
 
 impl KafkaSource {
-    /// Describes a source of what is at `address`: raw values, from the first message on, without an end.
+    /// Describes a source of what is at `address`: raw values, from the first message on, without an end. An address
+    /// without topics wants [`KafkaSourceBuilder::topic_pattern`].
     pub fn builder(address: &KafkaAddress) -> KafkaSourceBuilder {
         KafkaSourceBuilder {
             name: None,
             settings: ClientSettings::new(address.bootstrap_servers()),
             topics: address.topics.clone(),
+            pattern: None,
             format: Format::Raw,
             schema: None,
             mapping: Mapping::default(),
@@ -114,7 +153,11 @@ impl KafkaSource {
             start: StartOffsets::default(),
             stop: StopOffsets::default(),
             linger: DEFAULT_LINGER,
+            tombstones: Tombstones::default(),
             on_gap: OnGap::default(),
+            on_data_loss: None,
+            on_topic_deleted: OnTopicDeleted::default(),
+            discovery: DEFAULT_DISCOVERY,
         }
     }
 
@@ -123,8 +166,8 @@ impl KafkaSource {
         self.format
     }
 
-    /// The topics, in the order in which they were named.
-    pub fn topics(&self) -> &[String] {
+    /// Which topics it reads.
+    pub fn topics(&self) -> &Topics {
         &self.topics
     }
 }
@@ -209,11 +252,66 @@ impl KafkaSourceBuilder {
         self
     }
 
+    /// Sets what becomes of messages without a value; they are no rows without.
+    #[must_use]
+    pub fn tombstones(mut self, tombstones: Tombstones) -> Self {
+        self.tombstones = tombstones;
+        self
+    }
+
     /// Sets what to do when the first offset wanted is no longer in the log.
     #[must_use]
     pub fn on_gap(mut self, on_gap: OnGap) -> Self {
         self.on_gap = on_gap;
         self
+    }
+
+    /// Reads every topic whose whole name `pattern`, a regular expression, takes, also those that are made later.
+    /// The address names no topic then.
+    #[must_use]
+    pub fn topic_pattern(mut self, pattern: impl Into<String>) -> Self {
+        self.pattern = Some(pattern.into());
+        self
+    }
+
+    /// Sets what to do when offsets that are wanted are gone from the log. Without, it is an error, but a partition
+    /// with a plain [`StartOffsets::Earliest`] of which nothing was read yet begins where the log does.
+    #[must_use]
+    pub fn on_data_loss(mut self, on_data_loss: OnDataLoss) -> Self {
+        self.on_data_loss = Some(on_data_loss);
+        self
+    }
+
+    /// Sets what to do when a topic is deleted.
+    #[must_use]
+    pub fn on_topic_deleted(mut self, on_topic_deleted: OnTopicDeleted) -> Self {
+        self.on_topic_deleted = on_topic_deleted;
+        self
+    }
+
+    /// Sets how often partitions and topics that are new are looked for, while a source without a stop is read; 30 s
+    /// without. Zero is never: they are taken up at the next start.
+    #[must_use]
+    pub fn discovery_interval(mut self, interval: Duration) -> Self {
+        self.discovery = interval;
+        self
+    }
+
+    /// Which topics are read.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if neither names nor a pattern tell it, or both do.
+    fn selected(&self) -> Result<Topics> {
+        match &self.pattern {
+            Some(_) if !self.topics.is_empty() => {
+                Err(Error::option("topic-pattern", format!("the topics are named already: {}", self.topics.join(", "))))
+            }
+            Some(pattern) => Ok(Topics::Pattern(TopicPattern::try_new(pattern)?)),
+            None if self.topics.is_empty() => {
+                Err(Error::option("topic", "no topic is named; write kafka://HOST/TOPIC, or set topic-pattern"))
+            }
+            None => Ok(Topics::Named(self.topics.clone())),
+        }
     }
 
     /// Checks what doesn't depend on the schema.
@@ -227,13 +325,20 @@ impl KafkaSourceBuilder {
         }
         #[cfg(feature = "csv")]
         self.options.csv.check()?;
+        let topics = self.selected()?;
         for (key, offsets) in [
-            ("scan.startup.specific-offsets", matches!(self.start, StartOffsets::At(_))),
+            ("scan.startup.specific-offsets", matches!(self.start, StartOffsets::At { .. })),
             ("scan.bounded.specific-offsets", matches!(self.stop, StopOffsets::At(_))),
         ] {
-            if offsets && self.topics.len() > 1 {
-                return Err(Error::option(key, "offsets are of one topic's partitions, and there are several topics"));
+            if offsets && !matches!(&topics, Topics::Named(names) if names.len() == 1) {
+                return Err(Error::option(
+                    key,
+                    "offsets are of one topic's partitions, and there may be several topics",
+                ));
             }
+        }
+        if matches!(self.start, StartOffsets::Group { .. }) && self.settings.group().is_none() {
+            return Err(Error::option("scan.startup.mode", "group-offsets needs properties.group.id beside it"));
         }
         Ok(())
     }
@@ -244,6 +349,7 @@ impl KafkaSourceBuilder {
     /// As [`Self::check`]; [`Error::Schema`] without a schema, unless values are raw.
     pub fn build(self) -> Result<KafkaSource> {
         self.check()?;
+        let topics = self.selected()?;
         let schema = match (self.schema, self.format) {
             (Some(schema), _) => schema,
             (None, Format::Raw) => crate::format::raw::schema(),
@@ -254,9 +360,12 @@ impl KafkaSourceBuilder {
             }
         };
         Ok(KafkaSource {
-            name: self.name.unwrap_or_else(|| self.topics.join(",")),
+            name: self.name.unwrap_or_else(|| match &topics {
+                Topics::Named(names) => names.join(","),
+                Topics::Pattern(pattern) => pattern.as_str().to_owned(),
+            }),
             settings: self.settings,
-            topics: self.topics,
+            topics,
             format: self.format,
             schema,
             mapping: self.mapping,
@@ -264,7 +373,12 @@ impl KafkaSourceBuilder {
             start: self.start,
             stop: self.stop,
             linger: self.linger,
+            tombstones: self.tombstones,
             on_gap: self.on_gap,
+            on_data_loss: self.on_data_loss,
+            on_topic_deleted: self.on_topic_deleted,
+            discovery: self.discovery,
+            group: Arc::default(),
         })
     }
 }
@@ -291,7 +405,10 @@ impl Source for KafkaSource {
 
     fn position_options(&self) -> BTreeMap<String, String> {
         let mut options = self.mapping.to_options();
-        options.insert("topic".into(), self.topics.join(";"));
+        match &self.topics {
+            Topics::Named(names) => options.insert("topic".into(), names.join(";")),
+            Topics::Pattern(pattern) => options.insert("topic-pattern".into(), pattern.as_str().into()),
+        };
         options.insert("format".into(), self.format.to_string());
         #[cfg(feature = "csv")]
         if self.format == Format::Csv {
@@ -326,33 +443,46 @@ impl Source for KafkaSource {
         if states.is_empty() {
             return Ok(stream::empty().boxed());
         }
-        let partitions = states.iter().map(|split| self.partition(&split.id)).collect::<Result<Arc<[Partition]>>>()?;
         let decoding = Decoding::try_new(self, &request)?;
         if !decoding.missing().is_empty() {
             warn!("{}: messages have no column {}; null there", self.name, decoding.missing().join(", "));
         }
         let queued = QueueLimits::new(request.budget.limit_bytes());
         let failed = |e| self.settings.client_error("properties", "begin to read from there", e);
-        let consumer: BaseConsumer<Listener> = self
-            .settings
-            .reading_config(&queued, self.stop != StopOffsets::Never)
-            .create_with_context(Listener::default())
-            .map_err(failed)?;
-        let queue = BatchQueue::try_new(Arc::new(consumer), &self.topics).map_err(failed)?;
-        let may_skip = self.start == StartOffsets::Earliest;
+        let mut config = self.settings.reading_config(&queued, self.stop != StopOffsets::Never);
+        if request.gauges.is_some() && self.settings.get(STATISTICS_INTERVAL).is_none() {
+            config.set(STATISTICS_INTERVAL, STATISTICS_INTERVAL_MS);
+        }
+        let consumer: BaseConsumer<Listener> = config.create_with_context(Listener::default()).map_err(failed)?;
+        let mut queue = BatchQueue::new(consumer);
+        let mut partitions = Vec::with_capacity(states.len());
+        for state in &states {
+            partitions.push(self.partition(&state.id, &mut queue)?);
+        }
+        let watch = Watch::spawn(Watched {
+            settings: self.settings.clone(),
+            topics: self.topics.clone(),
+            known: self.known_topics(splits.values())?,
+            discovery: (self.stop == StopOffsets::Never && !self.discovery.is_zero()).then_some(self.discovery),
+        })?;
+        let is_plain_start = self.start == StartOffsets::Earliest;
+        let states = states.into_iter().map(|split| PartitionState::new(split, is_plain_start));
         let (sender, receiver) = ordered(2 * request.pool.num_threads() + 2);
         let consumer = Consumer {
             queue,
-            partitions,
-            states: states.into_iter().map(|split| PartitionState::new(split, may_skip)).collect(),
+            partitions: partitions.into(),
+            states: states.collect(),
+            watch,
+            on_topic_deleted: self.on_topic_deleted,
+            on_data_loss: self.on_data_loss,
             decoding: Arc::new(decoding),
             limits: Limits {
                 rows: request.batch_rows.min(MICRO_BATCH_ROWS),
                 bytes: MICRO_BATCH_BYTES.min(request.budget.limit_bytes() / 16),
                 linger: self.linger,
             },
+            gauges: request.gauges,
             is_cut_off: false,
-            times_missing: 0,
             _queued: request.budget.lane().try_acquire(queued.held_bytes),
             budget: request.budget,
             pool: request.pool,
@@ -361,7 +491,32 @@ impl Source for KafkaSource {
         consumer.spawn()?;
         Ok(items(receiver, request.batch_rows, || None))
     }
+
+    fn committed(&self, state: &SourceState) {
+        let Splits::SideBySide(splits) = &state.splits else { return };
+        if self.settings.group().is_none() {
+            return;
+        }
+        let commits = match self.group.get() {
+            Some(commits) => commits,
+            None => match GroupCommits::spawn(self.settings.clone()) {
+                Ok(commits) => self.group.get_or_init(|| commits),
+                Err(error) => {
+                    warn!("{}: offsets aren't committed to the group: {error}", self.name);
+                    return;
+                }
+            },
+        };
+        commits.commit(splits.values().filter_map(|split| Some((key_of(&split.id)?, split.position))).collect());
+    }
 }
+
+/// How often librdkafka tells its statistics, in milliseconds. With a thousand partitions each time is a megabyte of
+/// text, so not more often than somebody looks: a log line comes every 10 s, a scrape seldom more often.
+const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
+const STATISTICS_INTERVAL_MS: &str = "5000";
+/// How often partitions and topics that are new are looked for.
+const DEFAULT_DISCOVERY: Duration = Duration::from_secs(30);
 
 /// Rows of a micro-batch, at most.
 const MICRO_BATCH_ROWS: usize = 8192;
@@ -375,17 +530,47 @@ const END: &str = "end";
 /// The key of a log's first offset there, for plans.
 const LOG_START: &str = "log_start";
 
+/// The key there of the topic's id, which tells it from another one of the same name.
+const TOPIC_ID: &str = "topic_id";
+
+/// The key there of the leader epoch under which what stands before the position was written
+/// ([KIP-320](https://cwiki.apache.org/confluence/display/KAFKA/KIP-320)).
+const LEADER_EPOCH: &str = "leader_epoch";
+
+/// The key there of how many offsets were left out since the log no longer had them.
+const LOST: &str = "lost";
+
+/// The topic and the number that a split's name is made of.
+fn key_of(split: &SplitId) -> Option<PartitionKey> {
+    let (topic, id) = split.as_str().rsplit_once('/')?;
+    Some((topic.to_owned(), id.parse().ok()?))
+}
+
 impl KafkaSource {
-    /// The partition that a split's name stands for.
-    fn partition(&self, split: &SplitId) -> Result<Partition> {
-        let found = split.as_str().rsplit_once('/').and_then(|(name, id)| {
-            let topic = self.topics.iter().position(|topic| topic == name)?;
-            Some(Partition { split: split.clone(), topic, topic_name: name.into(), id: id.parse().ok()? })
-        });
-        found.ok_or_else(|| Error::UnexpectedSplit {
+    /// The topic and the number of a split of this source.
+    fn key(&self, split: &SplitId) -> Result<PartitionKey> {
+        key_of(split).filter(|(topic, _)| self.topics.takes(topic)).ok_or_else(|| Error::UnexpectedSplit {
             split: split.to_string(),
-            reason: format!("it is no partition of {}", self.topics.join(", ")),
+            reason: format!("it is no partition of {}", self.topics),
         })
+    }
+
+    /// The partition that a split's name stands for.
+    fn partition(&self, split: &SplitId, queue: &mut BatchQueue) -> Result<Partition> {
+        let (topic, id) = self.key(split)?;
+        Partition::try_new(&topic, id, queue)
+    }
+
+    /// What is known of topics by the states of their partitions.
+    fn known_topics<'a>(&self, splits: impl Iterator<Item = &'a SplitState>) -> Result<BTreeMap<String, KnownTopic>> {
+        let mut known: BTreeMap<String, KnownTopic> = BTreeMap::new();
+        for split in splits {
+            let (topic, id) = self.key(&split.id)?;
+            let topic = known.entry(topic).or_default();
+            topic.partitions.insert(id);
+            topic.id = split.identity.other.get(TOPIC_ID).and_then(|id| id.as_str()).map(ToOwned::to_owned);
+        }
+        Ok(known)
     }
 }
 

@@ -64,8 +64,44 @@ pub enum StartOffsets {
     /// At the first message with this timestamp or a later one, in ms since the epoch, inclusive; at the end if
     /// there is none.
     Timestamp(i64),
-    /// At these offsets, inclusive, one for every partition.
-    At(PartitionOffsets),
+    /// At these offsets, inclusive.
+    At {
+        /// Where each partition begins.
+        offsets: PartitionOffsets,
+        /// Where those begin that aren't named; an error without.
+        default: Option<DefaultStart>,
+    },
+    /// Where the consumer group (`group.id`) has committed that it is, inclusive.
+    Group {
+        /// Where partitions begin of which it has committed nothing; an error without.
+        default: Option<DefaultStart>,
+    },
+}
+
+/// Each of these partitions, and no other.
+impl From<PartitionOffsets> for StartOffsets {
+    fn from(offsets: PartitionOffsets) -> Self {
+        Self::At { offsets, default: None }
+    }
+}
+
+/// Where a partition begins of which nothing is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultStart {
+    /// At the first message that the log still has.
+    Earliest,
+    /// At the end, as it is when the job starts for the first time.
+    Latest,
+}
+
+impl DefaultStart {
+    /// As it stands in options.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Earliest => "earliest-offset",
+            Self::Latest => "latest-offset",
+        }
+    }
 }
 
 /// Where reading ends.
@@ -90,7 +126,14 @@ impl fmt::Display for StartOffsets {
             Self::Earliest => f.write_str("earliest-offset"),
             Self::Latest => f.write_str("latest-offset"),
             Self::Timestamp(millis) => write!(f, "timestamp {millis}"),
-            Self::At(offsets) => write!(f, "specific-offsets {offsets}"),
+            Self::At { offsets, default } => {
+                write!(f, "specific-offsets {offsets}")?;
+                default.map_or(Ok(()), |default| write!(f, ", else {}", default.as_str()))
+            }
+            Self::Group { default } => {
+                f.write_str("group-offsets")?;
+                default.map_or(Ok(()), |default| write!(f, ", else {}", default.as_str()))
+            }
         }
     }
 }

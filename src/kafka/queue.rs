@@ -16,7 +16,6 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::slice;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::bindings as rd;
@@ -34,7 +33,7 @@ pub(super) struct BatchQueue {
     /// Where the batch call puts its messages; all of them are destroyed before it is called again.
     buffer: Vec<*mut rd::rd_kafka_message_t>,
     // Dropped last: queue and topics belong to it.
-    consumer: Arc<BaseConsumer<Listener>>,
+    consumer: BaseConsumer<Listener>,
 }
 
 // SAFETY: librdkafka's handles may be used from any thread ("completely thread-safe", its INTRODUCTION.md), and
@@ -66,24 +65,27 @@ pub(super) struct Message<'a> {
 }
 
 impl BatchQueue {
-    pub(super) fn try_new(consumer: Arc<BaseConsumer<Listener>>, topics: &[String]) -> Result<Self, KafkaError> {
-        let client = consumer.client().native_ptr();
-        let mut names = Vec::with_capacity(topics.len());
-        for topic in topics {
-            names.push(CString::new(topic.as_str()).map_err(KafkaError::Nul)?);
-        }
+    pub(super) fn new(consumer: BaseConsumer<Listener>) -> Self {
         // SAFETY: the client lives as long as `consumer`, which this struct holds.
-        let queue = unsafe { rd::rd_kafka_queue_new(client) };
-        let mut this = Self { queue, topics: Vec::new(), names, buffer: Vec::new(), consumer };
-        for name in &this.names {
-            // SAFETY: as above; the name is a C string, and no configuration is the default one.
-            let topic = unsafe { rd::rd_kafka_topic_new(client, name.as_ptr(), ptr::null_mut()) };
-            if topic.is_null() {
-                return Err(last_error());
-            }
-            this.topics.push(topic);
+        let queue = unsafe { rd::rd_kafka_queue_new(consumer.client().native_ptr()) };
+        Self { queue, topics: Vec::new(), names: Vec::new(), buffer: Vec::new(), consumer }
+    }
+
+    /// The index of a topic, which is made known to the queue if it isn't yet.
+    pub(super) fn topic(&mut self, name: &str) -> Result<usize, KafkaError> {
+        if let Some(index) = self.names.iter().position(|known| known.as_bytes() == name.as_bytes()) {
+            return Ok(index);
         }
-        Ok(this)
+        let name = CString::new(name).map_err(KafkaError::Nul)?;
+        let client = self.consumer.client().native_ptr();
+        // SAFETY: the client is alive; the name is a C string, and no configuration is the default one.
+        let topic = unsafe { rd::rd_kafka_topic_new(client, name.as_ptr(), ptr::null_mut()) };
+        if topic.is_null() {
+            return Err(last_error());
+        }
+        self.topics.push(topic);
+        self.names.push(name);
+        Ok(self.topics.len() - 1)
     }
 
     pub(super) fn consumer(&self) -> &BaseConsumer<Listener> {
@@ -96,6 +98,46 @@ impl BatchQueue {
         // SAFETY: topic and queue are of the same client and alive.
         let status = unsafe { rd::rd_kafka_consume_start_queue(handle, partition, offset as i64, self.queue) };
         if status == 0 { Ok(()) } else { Err(last_error()) }
+    }
+
+    /// Fetches a partition that was started from `position` on, once the leader has said that its log still has what
+    /// was read up to there under `leader_epoch`; else it is told as an offset that is gone. Whatever was fetched
+    /// before is discarded. Says whether the client knows the partition already.
+    ///
+    /// Only for a position that nothing was taken behind: see above.
+    pub(super) fn validate(
+        &mut self,
+        topic: usize,
+        partition: i32,
+        position: u64,
+        leader_epoch: i32,
+    ) -> Result<bool, KafkaError> {
+        let Some(name) = self.names.get(topic) else { return Ok(false) };
+        // SAFETY: the list is made, filled and given back here; the client is alive. With a timeout of zero nothing is
+        // waited for, and each element's error says whether the client took it up.
+        unsafe {
+            let list = rd::rd_kafka_topic_partition_list_new(1);
+            let element = rd::rd_kafka_topic_partition_list_add(list, name.as_ptr(), partition);
+            (*element).offset = position as i64;
+            rd::rd_kafka_topic_partition_set_leader_epoch(element, leader_epoch);
+            let error = rd::rd_kafka_seek_partitions(self.consumer.client().native_ptr(), list, 0);
+            let (overall, status) = (rd::rd_kafka_error_code(error), (*element).err);
+            rd::rd_kafka_error_destroy(error);
+            rd::rd_kafka_topic_partition_list_destroy(list);
+            match (overall, status) {
+                (
+                    rd::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR,
+                    rd::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__IN_PROGRESS,
+                ) => Ok(true),
+                (
+                    rd::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR,
+                    rd::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+                ) => Ok(false),
+                (rd::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR, code) | (code, _) => {
+                    Err(KafkaError::Seek(RDKafkaErrorCode::from(code).to_string()))
+                }
+            }
+        }
     }
 
     /// Ends fetching a partition; what is queued of it is discarded.
@@ -214,6 +256,13 @@ impl<'a> Message<'a> {
     pub(super) fn value(&self) -> Option<&'a [u8]> {
         // SAFETY: pointer and length are librdkafka's, valid as long as the message.
         unsafe { bytes(self.raw.payload, self.raw.len) }
+    }
+
+    /// The leader's epoch when it was written; `None` if the broker has none.
+    pub(super) fn leader_epoch(&self) -> Option<i32> {
+        // SAFETY: the message is alive.
+        let epoch = unsafe { rd::rd_kafka_message_leader_epoch(self.raw) };
+        (epoch >= 0).then_some(epoch)
     }
 
     pub(super) fn key(&self) -> Option<&'a [u8]> {

@@ -7,10 +7,11 @@ use chrono::Utc;
 use serde_json::Value;
 use tracing::warn;
 
-use super::consumer::warn_of_loss;
-use super::lookup::{Lookup, Offsets};
-use super::offsets::PartitionOffsets;
-use super::{CONNECTOR, END, KafkaSource, LOG_START, OnGap, StartOffsets, StopOffsets};
+use super::ask::{Logs, Offsets, PartitionKey};
+use super::lookup::Lookup;
+use super::loss;
+use super::offsets::{DefaultStart, PartitionOffsets};
+use super::{CONNECTOR, END, KafkaSource, LOG_START, OnGap, OnTopicDeleted, StartOffsets, StopOffsets, TOPIC_ID};
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
 use crate::error::{Error, Result};
 use crate::source::Source;
@@ -22,23 +23,21 @@ const BOUNDED: &str = "bounded";
 /// Asks the cluster, and makes the state to read from.
 pub(super) fn resolve(source: &KafkaSource, stored: Option<SourceState>) -> Result<SourceState> {
     let lookup = Lookup::connect(&source.settings)?;
-    let topics = lookup.partitions(&source.topics)?;
-    let partitions: Vec<(String, i32)> =
-        topics.iter().flat_map(|(topic, ids)| ids.iter().map(move |id| (topic.clone(), *id))).collect();
-    let starts = lookup.log_starts(&partitions)?;
-    let ends = lookup.ends(&partitions)?;
-    let mut logs = BTreeMap::new();
-    for partition in &partitions {
-        let (Some(&start), Some(&end)) = (starts.get(partition), ends.get(partition)) else {
-            return Err(Error::Kafka {
-                place: split_id(partition).to_string(),
-                action: "look its offsets up",
-                source: "the broker gave none".into(),
-            });
-        };
-        logs.insert(partition.clone(), start..end);
+    let topics = lookup.topics(&source.topics)?;
+    // Whoever reads on to the end of topics that go may find that one went between two runs.
+    let may_miss = stored.is_some() && source.on_topic_deleted == OnTopicDeleted::Finish;
+    let missing = topics.iter().find(|topic| topic.partitions.is_empty());
+    if let Some(topic) = missing.filter(|_| !may_miss) {
+        return Err(lookup.not_found(&source.topics, &topic.name));
     }
-    let cluster = Cluster { source, lookup: &lookup, logs };
+    if topics.is_empty() && !may_miss {
+        return Err(lookup.not_found(&source.topics, ""));
+    }
+    let partitions: Vec<PartitionKey> =
+        topics.iter().flat_map(|topic| topic.partitions.iter().map(|id| (topic.name.clone(), *id))).collect();
+    let logs = lookup.logs(&partitions)?;
+    let ids = topics.into_iter().filter_map(|topic| Some((topic.name, topic.id?))).collect();
+    let cluster = Cluster { source, lookup: &lookup, logs, ids };
     match stored {
         None => cluster.fresh(),
         Some(state) => cluster.restarted(state),
@@ -49,8 +48,9 @@ pub(super) fn resolve(source: &KafkaSource, stored: Option<SourceState>) -> Resu
 struct Cluster<'a> {
     source: &'a KafkaSource,
     lookup: &'a Lookup,
-    /// Each partition's log, from its first offset to its end.
-    logs: BTreeMap<(String, i32), Range<u64>>,
+    logs: Logs,
+    /// The id of each topic, where the brokers have ids.
+    ids: BTreeMap<String, String>,
 }
 
 impl Cluster<'_> {
@@ -62,8 +62,7 @@ impl Cluster<'_> {
             let start = starts.get(partition).copied().unwrap_or(log.start);
             let mut split = SplitState::new(split_id(partition), start);
             split.stop = stops.as_ref().map(|stops| stops.get(partition).copied().unwrap_or(log.end));
-            self.check(&mut split, log)?;
-            split.done = is_reached(&split);
+            self.check(&mut split, partition, log, false)?;
             splits.push(split);
         }
         let mut state = SourceState::new(&self.source.name, CONNECTOR, Splits::side_by_side(splits))
@@ -78,12 +77,7 @@ impl Cluster<'_> {
         let Splits::SideBySide(splits) = &mut state.splits else {
             return Err(Error::Chain(format!("source {} reads partitions side by side", self.source.name)));
         };
-        let known: BTreeSet<SplitId> = self.logs.keys().map(split_id).collect();
-        if let Some(gone) = splits.keys().find(|split| !known.contains(*split)) {
-            return Err(Error::NotFound {
-                what: format!("{gone}: the checkpoint has a position of it, and the topic has no such partition"),
-            });
-        }
+        self.check_missing(splits)?;
         let asked = Value::String(self.source.stop.to_string());
         let is_same_stop = state.notes.get(BOUNDED) == Some(&asked);
         let was_done = splits.values().all(|split| split.done);
@@ -105,44 +99,72 @@ impl Cluster<'_> {
                 None => {
                     let mut split = SplitState::new(id.clone(), log.start);
                     split.stop = (self.source.stop != StopOffsets::Never).then_some(log.end);
-                    split.done = is_reached(&split);
                     split
                 }
             };
-            let nothing_read = split.position == split.start;
-            if plain_start && nothing_read && !split.done && split.position < log.start {
-                warn_of_loss(id.as_str(), split.position, log.start);
-                (split.start, split.position) = (log.start, log.start);
-                split.done = is_reached(&split);
-            }
-            self.check(&mut split, log)?;
+            self.check(&mut split, partition, log, plain_start)?;
             splits.insert(id, split);
         }
         state.notes.insert(BOUNDED.into(), asked);
         Ok(state)
     }
 
-    /// Checks that the log has the position, and notes the log's end.
-    fn check(&self, split: &mut SplitState, log: &Range<u64>) -> Result<()> {
+    /// A partition of which there is a position, and which isn't there any more, is gone: an error, or the end of it.
+    fn check_missing(&self, splits: &mut BTreeMap<SplitId, SplitState>) -> Result<()> {
+        let known: BTreeSet<SplitId> = self.logs.keys().map(split_id).collect();
+        for split in splits.values_mut().filter(|split| !known.contains(&split.id) && !split.done) {
+            if self.source.on_topic_deleted == OnTopicDeleted::Fail {
+                let reason = "the checkpoint has a position of it, and the topic has no such partition";
+                return Err(Error::NotFound { what: format!("{}: {reason}", split.id) });
+            }
+            warn!("{}: the topic was deleted; what was read up to offset {} is all of it", split.id, split.position);
+            split.done = true;
+        }
+        Ok(())
+    }
+
+    /// Checks that the topic is the one that was read and that its log has the position, and notes what the log is.
+    fn check(
+        &self,
+        split: &mut SplitState,
+        partition: &PartitionKey,
+        log: &Range<u64>,
+        plain_start: bool,
+    ) -> Result<()> {
+        split.done = split.done || is_reached(split);
+        if let Some(id) = self.ids.get(&partition.0) {
+            let stored = split.identity.other.insert(TOPIC_ID.into(), id.as_str().into());
+            if let Some(stored) = stored.as_ref().and_then(Value::as_str).filter(|stored| stored != id) {
+                let (split, stored, now) = (split.id.to_string(), stored.to_owned(), id.clone());
+                return Err(Error::TopicRecreated { split, stored, now });
+            }
+        }
         split.identity.other.insert(END.into(), log.end.into());
         if self.source.on_gap == OnGap::Tell {
             split.identity.other.insert(LOG_START.into(), log.start.into());
             return Ok(());
         }
-        // Of a partition that is done nothing is wanted any more; but a log that ends before what was read of it is
-        // another log, whatever is wanted.
-        let is_gone = split.position < log.start && !split.done;
-        if !is_gone && split.position <= log.end {
-            return Ok(());
+        // Of a partition that is done nothing is wanted any more.
+        if split.position < log.start && !split.done {
+            let policy = loss::policy(self.source.on_data_loss, split, plain_start);
+            if let Some(to) = loss::go_on_at(split, log, policy)? {
+                split.position = to;
+                split.done = is_reached(split);
+            }
         }
-        Err(Error::OffsetOutOfRange { split: split.id.to_string(), wanted: split.position, available: log.clone() })
+        // A log that ends before what was read of it is another log, whatever is wanted.
+        if split.position > log.end {
+            return Err(loss::out_of_range(split, log));
+        }
+        Ok(())
     }
 
     fn starts(&self) -> Result<Offsets> {
         match &self.source.start {
             StartOffsets::Earliest => Ok(self.log_bounds(|log| log.start)),
             StartOffsets::Latest => Ok(self.log_bounds(|log| log.end)),
-            StartOffsets::At(offsets) => self.given(offsets, "scan.startup.specific-offsets"),
+            StartOffsets::At { offsets, default } => self.given(offsets, *default, "scan.startup.specific-offsets"),
+            StartOffsets::Group { default } => self.committed(*default),
             StartOffsets::Timestamp(millis) => {
                 self.warn_of_future(*millis, "reading begins at the end of the topic");
                 Ok(self.or_ends(self.lookup.at_time(&self.partitions(), *millis)?))
@@ -155,20 +177,37 @@ impl Cluster<'_> {
         Ok(match &self.source.stop {
             StopOffsets::Never => None,
             StopOffsets::Latest => Some(self.log_bounds(|log| log.end)),
-            StopOffsets::At(offsets) => Some(self.given(offsets, "scan.bounded.specific-offsets")?),
+            StopOffsets::At(offsets) => Some(self.given(offsets, None, "scan.bounded.specific-offsets")?),
             StopOffsets::Timestamp(millis) => Some(self.or_ends(self.lookup.at_time(&self.partitions(), *millis)?)),
         })
+    }
+
+    /// What the group has committed, or else the default.
+    fn committed(&self, default: Option<DefaultStart>) -> Result<Offsets> {
+        let group = self.source.settings.group().unwrap_or_default();
+        let committed = Lookup::of_group(&self.source.settings)?.committed(&self.partitions())?;
+        let start = |(partition, log): (&PartitionKey, &Range<u64>)| {
+            let offset = committed.get(partition).copied().or_else(|| default.map(|default| start_of(log, default)));
+            let offset = offset.ok_or_else(|| {
+                let split = split_id(partition);
+                Error::option(
+                    "scan.startup.mode",
+                    format!("group {group} has committed nothing of {split}; scan.startup.group-offsets.default says where such a partition begins"),
+                )
+            })?;
+            Ok((partition.clone(), offset))
+        };
+        self.logs.iter().map(start).collect()
     }
 
     fn warn_of_future(&self, millis: i64, so: &str) {
         let ahead_ms = millis - Utc::now().timestamp_millis();
         if ahead_ms > 0 {
-            let topics = self.source.topics.join(", ");
-            warn!("{topics}: the time asked for lies {} s in the future: {so}", ahead_ms / 1000 + 1);
+            warn!("{}: the time asked for lies {} s in the future: {so}", self.source.topics, ahead_ms / 1000 + 1);
         }
     }
 
-    fn partitions(&self) -> Vec<(String, i32)> {
+    fn partitions(&self) -> Vec<PartitionKey> {
         self.logs.keys().cloned().collect()
     }
 
@@ -184,22 +223,35 @@ impl Cluster<'_> {
         found
     }
 
-    /// Offsets as they were given, one for each partition that there is.
-    fn given(&self, offsets: &PartitionOffsets, key: &str) -> Result<Offsets> {
-        let ids: BTreeSet<i32> = self.logs.keys().map(|(_, id)| *id).collect();
-        let topic = self.source.topics.join(", ");
-        if let Some(missing) = ids.iter().find(|id| !offsets.0.contains_key(id)) {
-            return Err(Error::option(key, format!("it names no offset for partition {missing} of {topic}")));
+    /// Offsets as they were given, and the default for partitions that aren't named.
+    fn given(&self, offsets: &PartitionOffsets, default: Option<DefaultStart>, key: &str) -> Result<Offsets> {
+        let topic = &self.source.topics;
+        let has = |id: &i32| self.logs.keys().any(|(_, known)| known == id);
+        if let Some(extra) = offsets.0.keys().find(|id| !has(id)) {
+            return Err(Error::option(
+                key,
+                format!("{topic} has no partition {extra}; it has {} of them", self.logs.len()),
+            ));
         }
-        if let Some(extra) = offsets.0.keys().find(|id| !ids.contains(id)) {
-            return Err(Error::option(key, format!("{topic} has no partition {extra}; it has {} of them", ids.len())));
-        }
-        let offset = |partition: &(String, i32)| offsets.0.get(&partition.1).map(|offset| (partition.clone(), *offset));
-        Ok(self.logs.keys().filter_map(offset).collect())
+        let start = |(partition, log): (&PartitionKey, &Range<u64>)| {
+            let given = offsets.0.get(&partition.1).copied();
+            let offset = given.or_else(|| default.map(|default| start_of(log, default))).ok_or_else(|| {
+                Error::option(key, format!("it names no offset for partition {} of {topic}", partition.1))
+            })?;
+            Ok((partition.clone(), offset))
+        };
+        self.logs.iter().map(start).collect()
     }
 }
 
-fn split_id(partition: &(String, i32)) -> SplitId {
+fn start_of(log: &Range<u64>, default: DefaultStart) -> u64 {
+    match default {
+        DefaultStart::Earliest => log.start,
+        DefaultStart::Latest => log.end,
+    }
+}
+
+pub(super) fn split_id(partition: &PartitionKey) -> SplitId {
     SplitId::new(format!("{}/{}", partition.0, partition.1))
 }
 

@@ -1,9 +1,12 @@
 //! The options of topics: where reading begins and ends.
 
 use super::SourceOptions;
-use super::value::parse_millis;
+use super::value::{parse_duration, parse_millis};
 use crate::error::{Error, Result};
-use crate::kafka::{PartitionOffsets, StartOffsets, StopOffsets};
+use crate::kafka::{
+    DefaultStart, KafkaSourceBuilder, OnDataLoss, OnTopicDeleted, PartitionOffsets, StartOffsets, StopOffsets,
+    Tombstones,
+};
 
 /// Where reading begins, by the options of a source.
 ///
@@ -12,10 +15,47 @@ use crate::kafka::{PartitionOffsets, StartOffsets, StopOffsets};
 pub(super) fn start_offsets(source: &SourceOptions) -> Result<StartOffsets> {
     Ok(match given(source, "scan.startup")? {
         Given::Mode("latest-offset") => StartOffsets::Latest,
+        Given::Mode("group-offsets") => {
+            StartOffsets::Group { default: default_start(source, "scan.startup.group-offsets.default") }
+        }
         Given::Mode(_) => StartOffsets::Earliest,
         Given::Timestamp(millis) => StartOffsets::Timestamp(millis),
-        Given::Offsets(offsets) => StartOffsets::At(offsets),
+        Given::Offsets(offsets) => {
+            StartOffsets::At { offsets, default: default_start(source, "scan.startup.specific-offsets.default") }
+        }
     })
+}
+
+/// Where a partition begins of which nothing is said.
+fn default_start(source: &SourceOptions, key: &str) -> Option<DefaultStart> {
+    source.text(key).map(|word| match word {
+        "latest-offset" => DefaultStart::Latest,
+        _ => DefaultStart::Earliest,
+    })
+}
+
+/// What is said of topics that change while they are read, or between two runs.
+///
+/// # Errors
+/// [`Error::InvalidOption`] for a value that can't stand.
+pub(super) fn with_changes(source: &SourceOptions, mut builder: KafkaSourceBuilder) -> Result<KafkaSourceBuilder> {
+    if let Some(pattern) = source.text("topic-pattern") {
+        builder = builder.topic_pattern(pattern);
+    }
+    if let Some(word) = source.text("scan.on-data-loss") {
+        builder = builder.on_data_loss(match word {
+            "earliest" => OnDataLoss::Earliest,
+            "latest" => OnDataLoss::Latest,
+            _ => OnDataLoss::Fail,
+        });
+    }
+    if source.text("scan.on-topic-deleted") == Some("finish") {
+        builder = builder.on_topic_deleted(OnTopicDeleted::Finish);
+    }
+    if let Some(interval) = source.parsed("scan.topic-partition-discovery.interval", parse_duration)? {
+        builder = builder.discovery_interval(interval);
+    }
+    Ok(builder)
 }
 
 /// Where reading ends, by the options of a source.
@@ -29,6 +69,15 @@ pub(super) fn stop_offsets(source: &SourceOptions) -> Result<StopOffsets> {
         Given::Timestamp(millis) => StopOffsets::Timestamp(millis),
         Given::Offsets(offsets) => StopOffsets::At(offsets),
     })
+}
+
+/// What becomes of messages without a value.
+pub(super) fn tombstones(source: &SourceOptions) -> Tombstones {
+    match source.text("scan.tombstone") {
+        Some("null-row") => Tombstones::NullRow,
+        Some("fail") => Tombstones::Fail,
+        _ => Tombstones::Skip,
+    }
 }
 
 /// Checks what doesn't depend on format and schema.
@@ -75,6 +124,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::kafka::Topics;
     use crate::source::{Boundedness, Source};
 
     fn topic(options: &[&str]) -> Result<SourceOptions, String> {
@@ -100,7 +150,24 @@ mod tests {
             (&["scan.startup.mode=timestamp", "scan.startup.timestamp-millis=7"], StartOffsets::Timestamp(7)),
             (
                 &["scan.startup.mode=specific-offsets", "scan.startup.specific-offsets=partition:0,offset:4"],
-                StartOffsets::At(offsets(&[(0, 4)])),
+                StartOffsets::At { offsets: offsets(&[(0, 4)]), default: None },
+            ),
+            (
+                &[
+                    "scan.startup.mode=specific-offsets",
+                    "scan.startup.specific-offsets=partition:0,offset:4",
+                    "scan.startup.specific-offsets.default=latest-offset",
+                ],
+                StartOffsets::At { offsets: offsets(&[(0, 4)]), default: Some(DefaultStart::Latest) },
+            ),
+            (&["scan.startup.mode=group-offsets", "properties.group.id=g"], StartOffsets::Group { default: None }),
+            (
+                &[
+                    "scan.startup.mode=group-offsets",
+                    "properties.group.id=g",
+                    "scan.startup.group-offsets.default=earliest-offset",
+                ],
+                StartOffsets::Group { default: Some(DefaultStart::Earliest) },
             ),
         ] {
             assert_eq!(start_offsets(&topic(options).unwrap()).unwrap(), start);
@@ -124,8 +191,21 @@ mod tests {
         let options = ["name=live", "value.format=json", "format=json", "scan.bounded.mode=latest-offset"];
         let schema = Arc::new(crate::schema::parse_schema("id INT").unwrap());
         let source = topic(&options).unwrap().kafka_builder().unwrap().schema(schema).build().unwrap();
-        assert_eq!((source.name(), source.format().as_str(), source.topics()), ("live", "json", &["bids".into()][..]));
+        assert_eq!((source.name(), source.format().as_str()), ("live", "json"));
+        assert_eq!(source.topics(), &Topics::Named(vec!["bids".into()]));
         assert_eq!(source.boundedness(), Boundedness::LiveUntilStop);
+    }
+
+    #[test]
+    fn tombstones_are_what_the_option_says() {
+        for (options, expected) in [
+            (&[][..], Tombstones::Skip),
+            (&["scan.tombstone=skip"], Tombstones::Skip),
+            (&["scan.tombstone=null-row"], Tombstones::NullRow),
+            (&["scan.tombstone=fail"], Tombstones::Fail),
+        ] {
+            assert_eq!(tombstones(&topic(options).unwrap()), expected);
+        }
     }
 
     #[test]
@@ -185,10 +265,15 @@ mod tests {
             (&["scan.startup.mode=from-history"], "option 'scan.startup.mode': from-history is not in this version"),
             (
                 &["0.scan.startup.mode=group-offsets"],
-                "option '0.scan.startup.mode': group-offsets is not in this version",
+                "option 'scan.startup.mode': group-offsets needs properties.group.id beside it",
             ),
-            (&["topic-pattern=b.*"], "option 'topic-pattern' is not in this version"),
-            (&["scan.tombstone=fail"], "option 'scan.tombstone' is not in this version"),
+            (
+                &["scan.startup.group-offsets.default=latest-offset"],
+                "option 'scan.startup.group-offsets.default': it means nothing without scan.startup.mode=group-offsets",
+            ),
+            (&["0.topic-pattern=b.*"], "option '0.topic-pattern': the source has its topics already"),
+            (&["scan.on-data-loss=refill"], "option 'scan.on-data-loss': refill is not in this version"),
+            (&["scan.tombstone=null"], "option 'scan.tombstone': 'null' is none of skip, null-row, fail"),
             (
                 &["properties.bootstrap.servers=x"],
                 "option 'properties.bootstrap.servers': it can't be set: the address names the brokers",
@@ -198,6 +283,38 @@ mod tests {
         }
         for holds_anyway in ["scan.tombstone=skip", "scan.on-data-loss=fail", "scan.on-topic-deleted=fail"] {
             topic(&[holds_anyway]).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_address_without_topics_takes_them_from_an_option() {
+        let of = |options: &[&str]| {
+            let connector = Connector::Kafka { address: "kafka://h".parse().unwrap() };
+            let mut source = SourceOptions::new(connector, "0");
+            let assignments: Vec<Assignment> = options.iter().map(|text| Assignment::parse(text).unwrap()).collect();
+            match assign(std::slice::from_mut(&mut source), None, &assignments) {
+                Ok(()) => Ok(source.kafka_builder().unwrap().build().unwrap().topics().clone()),
+                Err(faults) => Err(faults[0].to_string()),
+            }
+        };
+        assert_eq!(of(&["topic=bids;asks"]).unwrap(), Topics::Named(vec!["bids".into(), "asks".into()]));
+        assert_eq!(of(&["topic-pattern=b.*"]).unwrap().to_string(), "topics that match b.*");
+        for (options, fault) in [
+            (&[][..], "option 'topic': no topic is named; write kafka://HOST/TOPIC, or set topic-pattern"),
+            (&["topic=a b"], "option 'topic': 'a b' can't be a topic"),
+            (&["topic-pattern=a("], "option 'topic-pattern': it is no regular expression"),
+            (&["topic=a", "topic-pattern=a"], "the source has its topics already"),
+            (
+                &[
+                    "topic-pattern=a",
+                    "scan.startup.mode=specific-offsets",
+                    "scan.startup.specific-offsets=partition:0,offset:4",
+                ],
+                "offsets are of one topic's partitions",
+            ),
+        ] {
+            let told = of(options).unwrap_err();
+            assert!(told.contains(fault), "{told}");
         }
     }
 

@@ -289,8 +289,14 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         .needs("fields.NAME.kind=random"),
     key(Datagen, "fields.NAME.length", Count, "16", "characters of text, bytes of BYTES")
         .needs("fields.NAME.kind=random"),
-    key(Kafka, "topic", Text, "", "the topics, ';' between several; on the command line the source names them"),
-    key(Kafka, "topic-pattern", Text, "", "a regular expression of topics").later(),
+    key(Kafka, "topic", Text, "", "the topics, ';' between several, if the address names none: kafka://HOST"),
+    key(
+        Kafka,
+        "topic-pattern",
+        Text,
+        "",
+        "a regular expression: every topic is read whose whole name it matches, if the address names none: kafka://HOST",
+    ),
     key(Kafka, "value.format", OneOf(&["csv", "json", "raw", "avro"]), "", "the same as format")
         .later_values(&["avro"]),
     key(Kafka, "properties.*", Text, "", "a setting of the client, by librdkafka's name: properties.fetch.wait.max.ms"),
@@ -301,7 +307,7 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "earliest-offset",
         "where reading begins, the first time; --from is short for it",
     )
-    .later_values(&["group-offsets", "from-history"]),
+    .later_values(&["from-history"]),
     key(
         Kafka,
         "scan.startup.timestamp-millis",
@@ -318,12 +324,22 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "the first offset of every partition: partition:0,offset:42;partition:1,offset:300",
     )
     .needs("scan.startup.mode=specific-offsets"),
-    key(Kafka, "scan.startup.specific-offsets.default", Text, "", "the start of partitions that aren't named")
-        .needs("scan.startup.mode=specific-offsets")
-        .later(),
-    key(Kafka, "scan.startup.group-offsets.default", Text, "", "the start of partitions without a committed offset")
-        .needs("scan.startup.mode=group-offsets")
-        .later(),
+    key(
+        Kafka,
+        "scan.startup.specific-offsets.default",
+        OneOf(&["earliest-offset", "latest-offset"]),
+        "none",
+        "the start of partitions that aren't named; an error without",
+    )
+    .needs("scan.startup.mode=specific-offsets"),
+    key(
+        Kafka,
+        "scan.startup.group-offsets.default",
+        OneOf(&["earliest-offset", "latest-offset"]),
+        "none",
+        "the start of partitions of which the group (properties.group.id) has committed nothing; an error without",
+    )
+    .needs("scan.startup.mode=group-offsets"),
     key(Kafka, "scan.startup.history.*", Text, "", "where the files before say that the topic goes on")
         .needs("scan.startup.mode=from-history")
         .later(),
@@ -355,16 +371,33 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "scan.on-data-loss",
         OneOf(&["fail", "earliest", "latest", "refill"]),
         "fail",
-        "offsets that the log no longer has",
+        "what to do when the log no longer has the next offset; by default a start at earliest-offset of which nothing was read begins where the log does",
     )
-    .later(),
+    .later_values(&["refill"]),
     key(Kafka, "scan.retention-watch", OneOf(&["fail", "spill"]), "", "when retention is about to overtake the start")
         .later(),
     key(Kafka, "scan.spill-limit", Size, "", "how much may be spilled").later(),
-    key(Kafka, "scan.on-topic-deleted", OneOf(&["fail", "finish"]), "fail", "a topic that goes while it is read")
-        .later(),
-    key(Kafka, "scan.tombstone", OneOf(&["skip", "null-row", "fail"]), "skip", "messages without a value").later(),
-    key(Kafka, "scan.topic-partition-discovery.interval", Duration, "", "looks for new partitions so often").later(),
+    key(
+        Kafka,
+        "scan.on-topic-deleted",
+        OneOf(&["fail", "finish"]),
+        "fail",
+        "a topic that is deleted while it is read, or between two runs",
+    ),
+    key(
+        Kafka,
+        "scan.tombstone",
+        OneOf(&["skip", "null-row", "fail"]),
+        "skip",
+        "messages without a value: no row, a row of nulls with its key and offset, or a bad record",
+    ),
+    key(
+        Kafka,
+        "scan.topic-partition-discovery.interval",
+        Duration,
+        "30 s",
+        "how often new partitions, and new topics of a pattern, are looked for while reading has no end; 0 for never",
+    ),
     key(Chain, "sources", Text, "", "the tables that make the chain, in order").later(),
     key(Chain, "source-identifiers", Text, "", "the names of the chain's sources").later(),
     key(Chain, "schema-field-mappings", Text, "", "which column of which source goes where").later(),

@@ -40,7 +40,7 @@ pub fn job_id(first: &SourceOptions, sink: &str) -> String {
     let what = match first.connector() {
         Connector::Filesystem { path } => path.trim_end_matches('/').to_owned(),
         #[cfg(feature = "kafka")]
-        Connector::Kafka { address } => address.topics.join(","),
+        Connector::Kafka { .. } => first.topics_text(),
         Connector::Datagen => first.name().to_owned(),
     };
     // A NUL can be in none of the three.

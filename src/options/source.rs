@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::file::{FileSource, FileSourceBuilder, OnNewFiles};
 use crate::format::Format;
 #[cfg(feature = "kafka")]
-use crate::kafka::{KafkaAddress, KafkaSource, KafkaSourceBuilder};
+use crate::kafka::{KafkaAddress, KafkaSource, KafkaSourceBuilder, TopicPattern, Topics};
 use crate::schema::{ColumnRule, Mapping, OnExtra, OnMissing};
 use crate::source::{DatagenSource, DatagenSourceBuilder, FieldKind};
 
@@ -111,7 +111,8 @@ impl SourceOptions {
                 return Err(Error::option(key, format!("{} already", self.described())));
             }
             "path" => return Err(Error::option(key, "the source has its path already")),
-            "topic" => return Err(Error::option(key, "the source has its topics already")),
+            #[cfg(feature = "kafka")]
+            "topic" | "topic-pattern" => self.take_topics(key, value.as_str())?,
             "name" if value.as_str().is_empty() => return Err(Error::option(key, "a name can't be empty")),
             "name" => value.as_str().clone_into(&mut self.name),
             _ => {}
@@ -122,6 +123,20 @@ impl SourceOptions {
             _ => {}
         }
         self.values.insert(key.to_owned(), Given { value: value.clone(), own });
+        Ok(())
+    }
+
+    /// Takes the topics from an option, if the address names none.
+    #[cfg(feature = "kafka")]
+    fn take_topics(&mut self, key: &str, text: &str) -> Result<()> {
+        let is_named_otherwise = ["topic", "topic-pattern"].iter().any(|other| *other != key && self.has(other));
+        let Connector::Kafka { address } = &mut self.connector else { return Ok(()) };
+        if !address.topics.is_empty() || is_named_otherwise {
+            return Err(Error::option(key, "the source has its topics already"));
+        }
+        if key == "topic" {
+            address.topics = Topics::parse_names(text)?;
+        }
         Ok(())
     }
 
@@ -220,6 +235,29 @@ impl SourceOptions {
         (self.is_topic() && is_endless).then(|| "scan.bounded.mode is unbounded".to_owned())
     }
 
+    /// Says whether a topic of `target` is read by this source, on the same cluster as far as addresses tell.
+    #[cfg(feature = "kafka")]
+    pub fn reads(&self, target: &KafkaAddress) -> bool {
+        let Connector::Kafka { address } = &self.connector else { return false };
+        match self.text("topic-pattern").map(TopicPattern::try_new) {
+            None => target.is_read_by(address),
+            // What is no pattern is told elsewhere.
+            Some(pattern) => pattern.is_ok_and(|pattern| {
+                target.topics.iter().any(|topic| pattern.takes(topic)) && target.is_on_cluster_of(address)
+            }),
+        }
+    }
+
+    /// What a source of topics reads, in one line: their names, or the pattern that takes them.
+    #[cfg(feature = "kafka")]
+    pub(super) fn topics_text(&self) -> String {
+        match (&self.connector, self.text("topic-pattern")) {
+            (_, Some(pattern)) => pattern.to_owned(),
+            (Connector::Kafka { address }, None) => address.topics.join(","),
+            _ => String::new(),
+        }
+    }
+
     /// Whether an option was given, for this source or for every one.
     pub(super) fn has(&self, key: &str) -> bool {
         self.values.contains_key(key)
@@ -298,6 +336,8 @@ impl SourceOptions {
         {
             builder = builder.json(super::json::json_options(self)?);
         }
+        let builder = super::kafka::with_changes(self, builder)?;
+        let builder = builder.tombstones(super::kafka::tombstones(self));
         Ok(builder.start(super::kafka::start_offsets(self)?).stop(super::kafka::stop_offsets(self)?))
     }
 

@@ -164,6 +164,7 @@ impl KafkaSinkBuilder {
     fn topic(&self) -> Result<&str> {
         match self.address.topics.as_slice() {
             [topic] => Ok(topic),
+            [] => Err(Error::option(self.address.to_string(), "it names no topic for the rows to go into")),
             _ => Err(Error::option(self.address.to_string(), "it names several topics, and rows go into one")),
         }
     }

@@ -401,7 +401,7 @@ fn what_means_nothing_to_a_topic_is_refused_before_a_broker_is_asked() {
     );
     fails(
         &[&copy[..], &["--to", "kafka://h"]].concat(),
-        "error: --to kafka://h: it names no topic; write kafka://h/TOPIC\n",
+        "error: --to kafka://h: it names no topic; write kafka://h:9092/TOPIC\n",
     );
 }
 

@@ -23,7 +23,11 @@ mod kafka;
 mod kafka_cli;
 #[cfg(all(feature = "cli", feature = "kafka"))]
 mod kafka_sink;
+#[cfg(feature = "kafka")]
+mod kafka_topics;
 mod layering;
+#[cfg(all(feature = "kafka", feature = "cli"))]
+mod life;
 mod memory;
 mod nasty;
 #[cfg(feature = "cli")]
@@ -32,6 +36,8 @@ mod process;
 mod readme;
 mod resume;
 mod rules;
+#[cfg(all(feature = "kafka", feature = "cli", feature = "parquet"))]
+mod soak;
 #[cfg(all(feature = "kafka", feature = "cli"))]
 mod topic;
 #[cfg(feature = "cli")]

@@ -5,21 +5,25 @@ use std::time::Instant;
 use segue::checkpoint::{Checkpoint, Splits};
 use segue::format::Format;
 use segue::hybrid::{HybridSource, HybridStream, ReadOptions};
-use segue::kafka::{KafkaSource, KafkaSourceBuilder, StartOffsets, StopOffsets};
+use segue::kafka::{KafkaSource, KafkaSourceBuilder, PartitionOffsets, StartOffsets, StopOffsets};
 use segue::testing::Suite;
 
 use super::{BIDS, bid, bids, bootstrap, topic};
-use crate::common::{Read, chain_of, memory, read, read_all, schema, schema_of, told};
+use crate::common::{Read, chain_of, ids_in, memory, read, read_all, schema, schema_of, told};
 use crate::topic::{PATIENCE, Topic};
 
 /// The topic, from its beginning, without an end.
-fn live(topic: &Topic) -> KafkaSourceBuilder {
+pub(super) fn live(topic: &Topic) -> KafkaSourceBuilder {
     KafkaSource::builder(&topic.address().parse().unwrap()).name("live").format(Format::Csv).schema(schema_of(BIDS))
 }
 
 /// Reads to the end as it is now.
-async fn read_to_now(source: KafkaSourceBuilder) -> Read {
+pub(super) async fn read_to_now(source: KafkaSourceBuilder) -> Read {
     read_all(&chain_of(source.stop(StopOffsets::Latest).build().unwrap())).await
+}
+
+fn offsets(text: &str) -> PartitionOffsets {
+    text.parse().unwrap()
 }
 
 fn sorted(read: &Read) -> Vec<i64> {
@@ -29,7 +33,7 @@ fn sorted(read: &Read) -> Vec<i64> {
 }
 
 /// Where each partition of the last source stands.
-fn positions(checkpoint: &Checkpoint) -> Vec<u64> {
+pub(super) fn positions(checkpoint: &Checkpoint) -> Vec<u64> {
     match &checkpoint.sources.last().unwrap().splits {
         Splits::SideBySide(splits) => splits.values().map(|split| split.position).collect(),
         splits => panic!("{splits:?}"),
@@ -37,12 +41,11 @@ fn positions(checkpoint: &Checkpoint) -> Vec<u64> {
 }
 
 /// Reads on until `num_rows` rows came.
-async fn take(stream: &mut HybridStream, num_rows: usize) -> Vec<i64> {
+pub(super) async fn take(stream: &mut HybridStream, num_rows: usize) -> Vec<i64> {
     let mut ids = Vec::new();
     while ids.len() < num_rows {
         let item = tokio::time::timeout(PATIENCE, stream.next()).await.expect("rows come").unwrap().unwrap();
-        let batches = vec![item.item.into_batch()];
-        ids.extend(Read { batches, checkpoint: stream.checkpoint().clone(), error: None }.ids());
+        ids.extend(ids_in(&item.item.into_batch()));
     }
     ids
 }
@@ -71,8 +74,8 @@ async fn a_start_is_where_it_was_asked_for() {
     assert_eq!(from(StartOffsets::Timestamp(1_500)).await, [5, 6, 7, 8, 9]);
     assert_eq!(from(StartOffsets::Timestamp(1_501)).await, [6, 7, 8, 9]);
     assert_eq!(from(StartOffsets::Timestamp(4_000_000_000_000)).await, [0; 0]);
-    let offsets = "partition:0,offset:8;partition:1,offset:4;partition:2,offset:0".parse().unwrap();
-    assert_eq!(from(StartOffsets::At(offsets)).await, [8, 9, 104]);
+    let offsets = offsets("partition:0,offset:8;partition:1,offset:4;partition:2,offset:0");
+    assert_eq!(from(offsets.into()).await, [8, 9, 104]);
 }
 
 #[tokio::test]
@@ -198,7 +201,7 @@ async fn what_the_log_has_forgotten_is_an_error_and_never_a_jump() {
     assert_eq!(positions(&three.checkpoint), [3]);
     topic.delete_before(&[(0, 6)]).await;
     assert_eq!(read_to_now(live(&topic)).await.ids(), [6, 7, 8, 9]);
-    let at = live(&topic).start(StartOffsets::At("partition:0,offset:5".parse().unwrap())).build().unwrap();
+    let at = live(&topic).start(offsets("partition:0,offset:5").into()).build().unwrap();
     let error = told(&chain_of(at).resolve(None).await.unwrap_err());
     assert_eq!(error, format!("{}: offset 5 is wanted, and the log has 6 up to 10", topic.split(0)));
     let again = chain_of(live(&topic).build().unwrap());
@@ -229,7 +232,7 @@ async fn a_compacted_log_is_read_over_its_holes() {
     let all = read_to_now(live(&topic)).await;
     assert_eq!((all.ids(), positions(&all.checkpoint)), (kept.clone(), vec![30]));
     let hole = kept[0] as u64 - 1;
-    let start = StartOffsets::At(format!("partition:0,offset:{hole}").parse().unwrap());
+    let start = StartOffsets::from(offsets(&format!("partition:0,offset:{hole}")));
     assert_eq!(read_to_now(live(&topic).start(start)).await.ids(), kept);
 }
 

@@ -40,7 +40,9 @@ pub(super) fn count_bytes(address: &KafkaAddress, rows: u64) {
         }
         while seen < rows {
             let timeout = Duration::from_millis(100).as_millis() as i32;
-            let count = rd::rd_kafka_consume_batch_queue(queue, timeout, buffer.as_mut_ptr(), buffer.len());
+            // Not more than are left: it waits until it has all that it asks for.
+            let max = buffer.len().min((rows - seen) as usize);
+            let count = rd::rd_kafka_consume_batch_queue(queue, timeout, buffer.as_mut_ptr(), max);
             for &message in &buffer[..count as usize] {
                 if (*message).err == rd::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
                     seen += 1;

@@ -1,9 +1,11 @@
 //! A real Kafka, which `tests/broker/run` starts: what the mock cluster can't do, and the whole at once.
 
+mod groups;
 mod kills;
 mod program;
 mod reading;
 mod records;
+mod topics;
 
 use std::fs;
 

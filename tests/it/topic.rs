@@ -61,6 +61,20 @@ impl Topic {
         topic
     }
 
+    /// Makes a topic of just this name on a real broker; `None` if there is one.
+    pub(crate) async fn try_create(bootstrap: &str, name: &str, num_partitions: i32) -> Option<Self> {
+        let admin: AdminClient<DefaultClientContext> = config(bootstrap).create().unwrap();
+        let topic = NewTopic::new(name, num_partitions, TopicReplication::Fixed(1));
+        match admin.create_topics([&topic], &AdminOptions::new()).await.unwrap().remove(0) {
+            Ok(_) => {}
+            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => return None,
+            Err((name, code)) => panic!("topic {name} can't be made: {code}"),
+        }
+        let topic = Self::of(bootstrap, name.to_owned(), num_partitions);
+        topic.wait_for_leaders();
+        Some(topic)
+    }
+
     /// Makes a topic on the mock cluster. Its name begins with `name`, and no other topic has it.
     pub(crate) fn mock(cluster: &MockCluster<'_, DefaultProducerContext>, name: &str, num_partitions: i32) -> Self {
         let name = unique(name);
@@ -75,7 +89,7 @@ impl Topic {
     }
 
     /// A broker says that a topic is made before it has told itself who leads its partitions.
-    fn wait_for_leaders(&self) {
+    pub(crate) fn wait_for_leaders(&self) {
         let began = Instant::now();
         loop {
             let metadata = self.writer.producer.client().fetch_metadata(Some(&self.name), PATIENCE).unwrap();

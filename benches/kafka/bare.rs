@@ -15,8 +15,7 @@ use super::PARTITIONS;
 /// Takes `rows` messages and counts the bytes of their values.
 pub(super) fn count_bytes(address: &KafkaAddress, rows: u64) {
     // As `KafkaSource` sets them with the default memory of 256 MB, for a topic that is read to its end.
-    let mut config = ClientConfig::new();
-    config
+    let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", address.bootstrap_servers())
         .set("enable.partition.eof", "true")
         .set("auto.offset.reset", "error")
@@ -25,16 +24,13 @@ pub(super) fn count_bytes(address: &KafkaAddress, rows: u64) {
         .set("queued.max.messages.kbytes", "32768")
         .set("fetch.max.bytes", "8388608")
         .set("fetch.queue.backoff.ms", "10")
-        .set("fetch.wait.max.ms", "50");
-    for kv in std::env::var("SEGUE_BENCH_PROPS").unwrap_or_default().split_terminator(',') {
-        let (k, v) = kv.split_once('=').unwrap();
-        config.set(k, v);
-    }
-    let consumer: BaseConsumer = config.create().unwrap();
+        .set("fetch.wait.max.ms", "50")
+        .create()
+        .unwrap();
     let client = consumer.client().native_ptr();
     let name = CString::new(address.topics[0].as_str()).unwrap();
     let (mut seen, mut bytes) = (0u64, 0usize);
-    let mut buffer = vec![ptr::null_mut(); std::env::var("SEGUE_BENCH_TAKE").map_or(10_000, |t| t.parse().unwrap())];
+    let mut buffer = vec![ptr::null_mut(); 10_000];
     // SAFETY: client, topic and queue live until the end of the block, and every message is destroyed once.
     unsafe {
         let queue = rd::rd_kafka_queue_new(client);

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::ClientContext;
 use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
@@ -17,7 +16,7 @@ use segue::hybrid::{HybridSource, ReadOptions};
 use segue::kafka::{KafkaAddress, KafkaSource};
 use segue::schema::parse_schema;
 
-use super::PARTITIONS;
+use super::{PARTITIONS, make_topic};
 
 const PER_SECOND: u64 = 1000;
 /// What comes while connections are new isn't counted.
@@ -44,7 +43,7 @@ impl ProducerContext for Acknowledged {
 
 /// Writes for so many seconds what a reader follows, and prints how late it came.
 pub(super) async fn run(address: &KafkaAddress, seconds: u64) {
-    make_topic(address).await;
+    make_topic(address, PARTITIONS).await;
     let began = Instant::now();
     let count = PER_SECOND * seconds + WARM_UP;
     let acknowledged: Arc<Vec<AtomicU64>> = Arc::new((0..count).map(|_| AtomicU64::new(0)).collect());
@@ -98,13 +97,6 @@ fn produce(address: &KafkaAddress, began: Instant, micros_of: Arc<Vec<AtomicU64>
             .unwrap();
     }
     producer.flush(Duration::from_secs(10)).unwrap();
-}
-
-async fn make_topic(address: &KafkaAddress) {
-    let admin: AdminClient<_> =
-        ClientConfig::new().set("bootstrap.servers", address.bootstrap_servers()).create().unwrap();
-    let topic = NewTopic::new(&address.topics[0], i32::from(PARTITIONS), TopicReplication::Fixed(1));
-    admin.create_topics(&[topic], &AdminOptions::new()).await.unwrap();
 }
 
 fn print(since: &str, mut micros: Vec<u64>) {

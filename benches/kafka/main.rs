@@ -4,13 +4,17 @@
 //! ```text
 //! tests/broker/run cargo bench --bench kafka                  both in turn: SEGUE_BENCH_ROWS=5000000 SEGUE_BENCH_ROUNDS=3
 //! tests/broker/run cargo bench --bench kafka -- latency 20    from producing to a batch, 20 s at 1000 messages/s
+//! tests/broker/run cargo bench --bench kafka -- idle 20       CPU of following 64 silent partitions for 20 s
 //! ```
 //!
 //! Each measurement is a process of its own, which benches/compare asks as well:
-//! `make TOPIC FORMAT ROWS`, `bare TOPIC FORMAT ROWS`, `segue TOPIC FORMAT ROWS`.
+//! `make TOPIC FORMAT ROWS`, `bare TOPIC FORMAT ROWS`, `segue TOPIC FORMAT ROWS`. All of them keep freed memory as the
+//! `segue` program does (`src/cli/memory.rs`): without, a tenth of the CPU time goes into clearing pages again and again.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench ends where it fails")]
 
 mod bare;
+mod heap;
+mod idle;
 mod latency;
 
 use std::env;
@@ -20,6 +24,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use segue::format::Format;
 use segue::hybrid::{HybridSource, ReadOptions};
 use segue::kafka::{KafkaAddress, KafkaSource, StopOffsets};
@@ -36,6 +42,7 @@ fn main() {
         println!("SEGUE_TEST_BROKER names no broker; run: tests/broker/run cargo bench --bench kafka");
         return;
     };
+    heap::set_up();
     // Cargo adds a word of its own.
     let words: Vec<String> = env::args().skip(1).filter(|word| word != "--bench").collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -45,6 +52,10 @@ fn main() {
         ["latency", seconds] => {
             let topic = Topic::new(&broker, &format!("bench-latency-{}", std::process::id()), "csv", "0");
             runtime.block_on(latency::run(&topic.address, seconds.parse().unwrap()));
+        }
+        ["idle", seconds] => {
+            let topic = Topic::new(&broker, &format!("bench-idle-{}", std::process::id()), "csv", "0");
+            runtime.block_on(idle::run(&topic.address, seconds.parse().unwrap()));
         }
         [what @ ("make" | "bare" | "segue"), name, format, rows] => {
             let topic = Topic::new(&broker, name, format, rows);
@@ -57,7 +68,7 @@ fn main() {
             let seconds = began.elapsed().as_secs_f64();
             println!(r#"{{"rows":{rows},"seconds":{seconds:.3},"cpu_seconds":{:.2}}}"#, cpu_seconds());
         }
-        _ => panic!("nothing, or `latency SECONDS`, or `make|bare|segue TOPIC FORMAT ROWS`"),
+        _ => panic!("nothing, or `latency|idle SECONDS`, or `make|bare|segue TOPIC FORMAT ROWS`"),
     }
 }
 
@@ -123,6 +134,14 @@ fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
+/// Makes a topic at `address`.
+async fn make_topic(address: &KafkaAddress, partitions: u16) {
+    let admin: AdminClient<_> =
+        ClientConfig::new().set("bootstrap.servers", address.bootstrap_servers()).create().unwrap();
+    let topic = NewTopic::new(&address.topics[0], i32::from(partitions), TopicReplication::Fixed(1));
+    admin.create_topics(&[topic], &AdminOptions::new()).await.unwrap();
+}
+
 struct Topic {
     address: KafkaAddress,
     format: MessageFormat,
@@ -166,11 +185,6 @@ impl Topic {
     fn read(&self, runtime: &Runtime) {
         let format = if self.format == MessageFormat::Csv { Format::Csv } else { Format::Json };
         let source = KafkaSource::builder(&self.address).format(format).schema(Self::schema());
-        let mut source = source;
-        for kv in std::env::var("SEGUE_BENCH_PROPS").unwrap_or_default().split_terminator(',') {
-            let (k, v) = kv.split_once('=').unwrap();
-            source = source.property(k, v);
-        }
         let source = source.stop(StopOffsets::Latest).build().unwrap();
         let chain = HybridSource::builder().source(source).build().unwrap();
         let seen = runtime.block_on(async {

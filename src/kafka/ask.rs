@@ -31,6 +31,8 @@ pub(super) struct Described {
     pub(super) partitions: Vec<i32>,
     /// What tells it from another topic of this name; `None` where the brokers have no ids.
     pub(super) id: Option<String>,
+    /// Whether a broker has said that it may not be read, or not even be looked at.
+    pub(super) is_forbidden: bool,
 }
 
 /// The topics that a source reads: each that is named, in that order, or those that the pattern takes. Asking makes
@@ -66,15 +68,18 @@ fn description(topic: &MetadataTopic) -> KafkaResult<Described> {
             RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic => {
                 Ok(Described { name, ..Described::default() })
             }
+            RDKafkaErrorCode::TopicAuthorizationFailed => {
+                Ok(Described { name, is_forbidden: true, ..Described::default() })
+            }
             code => Err(KafkaError::MetadataFetch(code)),
         };
     }
     let mut partitions: Vec<i32> = topic.partitions().iter().map(|partition| partition.id()).collect();
     partitions.sort_unstable();
-    Ok(Described { name, partitions, id: None })
+    Ok(Described { name, partitions, ..Described::default() })
 }
 
-/// Adds the ids of topics. Where nobody can be asked for them there are none: the mock cluster has no controller.
+/// Adds the ids of topics, and whether they may be read. Where nobody can be asked for them there are none: the mock cluster has no controller.
 pub(super) fn add_ids(client: &BaseConsumer<Listener>, topics: &mut [Described], timeout: Duration) -> KafkaResult<()> {
     let there: Vec<&str> =
         topics.iter().filter(|topic| !topic.partitions.is_empty()).map(|topic| topic.name.as_str()).collect();
@@ -84,9 +89,11 @@ pub(super) fn add_ids(client: &BaseConsumer<Listener>, topics: &mut [Described],
     if !metadata.brokers().iter().any(|broker| Some(broker.id()) == controller) {
         return Ok(());
     }
-    let mut ids = topic_ids::topic_ids(client, &there, timeout)?;
+    let mut facts = topic_ids::facts(client, &there, timeout)?;
     for topic in topics {
-        topic.id = ids.remove(&topic.name);
+        if let Some(facts) = facts.remove(&topic.name) {
+            (topic.id, topic.is_forbidden) = (facts.id, facts.is_forbidden);
+        }
     }
     Ok(())
 }

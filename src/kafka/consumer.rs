@@ -317,6 +317,10 @@ impl Consumer {
         // Not known before the wait is over; one look at the clock serves all that is taken.
         let mut now = None;
         let taken = self.queue.take(max, timeout, |event| {
+            // What comes behind a damaged batch must not move its partition past it.
+            if failed.is_some() {
+                return;
+            }
             let now = *now.get_or_insert_with(Instant::now);
             let (topic, partition) = match &event {
                 Event::Message(message) => (message.topic, message.partition()),
@@ -369,7 +373,7 @@ impl Consumer {
                         tracing::debug!("{}: {reason}", partitions[which as usize].split);
                     } else {
                         let place = partitions[which as usize].split.to_string();
-                        failed.get_or_insert(Error::Kafka { place, action: "read it", source: reason.into() });
+                        failed = Some(Error::Kafka { place, action: "read it", source: reason.into() });
                     }
                 }
             }

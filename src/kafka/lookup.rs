@@ -44,17 +44,20 @@ impl Lookup {
 
     /// The topics that a source reads, as they are now. One that is named and isn't there has no partitions.
     pub(super) fn topics(&self, topics: &Topics) -> Result<Vec<Described>> {
-        self.asked("reach the cluster", || {
+        let described = self.asked("reach the cluster", || {
             let mut described = ask::described(&self.consumer, topics, REQUEST)?;
             ask::add_ids(&self.consumer, &mut described, REQUEST)?;
             Ok(described)
-        })
+        })?;
+        allowed(&described, "read it")?;
+        Ok(described)
     }
 
     /// Whether a topic is there. Asking doesn't make it.
     pub(crate) fn has(&self, topic: &str) -> Result<bool> {
         let named = Topics::Named(vec![topic.to_owned()]);
         let described = self.asked("reach the cluster", || ask::described(&self.consumer, &named, REQUEST))?;
+        allowed(&described, "look at it")?;
         Ok(described.iter().any(|topic| !topic.partitions.is_empty()))
     }
 
@@ -120,6 +123,13 @@ impl Lookup {
         let (low, high) = consumer.fetch_watermarks(topic, partition, PATIENCE)?;
         Ok(low.max(0) as u64..high.max(0) as u64)
     }
+}
+
+/// Refuses topics of which a broker says that this is forbidden.
+fn allowed(topics: &[Described], action: &'static str) -> Result<()> {
+    let Some(topic) = topics.iter().find(|topic| topic.is_forbidden) else { return Ok(()) };
+    let denied = KafkaError::MetadataFetch(RDKafkaErrorCode::TopicAuthorizationFailed);
+    Err(Error::Kafka { place: topic.name.clone(), action, source: Box::new(denied) })
 }
 
 /// Whether asking again may help.

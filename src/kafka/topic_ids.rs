@@ -1,4 +1,4 @@
-//! Asks for the ids of topics. rdkafka has no call for it, so this is unsafe.
+//! Asks for the ids of topics, and whether they may be read. rdkafka has no call for it, so this is unsafe.
 //!
 //! A topic id ([KIP-516](https://cwiki.apache.org/confluence/display/KAFKA/KIP-516)) tells a topic from another one
 //! of the same name, made after the first was deleted. Brokers before 2.8 have none.
@@ -45,13 +45,21 @@ impl Drop for Question {
     }
 }
 
-/// The id of each topic, as base64; of one that isn't there, or whose broker has no ids, there is none. Blocks for
-/// `timeout` at most.
-pub(super) fn topic_ids(
+/// What a broker says of a topic.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// As base64; `None` where brokers have no ids.
+    pub(super) id: Option<String>,
+    /// Whether it may be looked at, and not read.
+    pub(super) is_forbidden: bool,
+}
+
+/// The facts of each topic; of one that isn't there there are none. Blocks for `timeout` at most.
+pub(super) fn facts(
     client: &BaseConsumer<Listener>,
     names: &[&str],
     timeout: Duration,
-) -> KafkaResult<BTreeMap<String, String>> {
+) -> KafkaResult<BTreeMap<String, Facts>> {
     if names.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -72,6 +80,14 @@ pub(super) fn topic_ids(
     // SAFETY: all handles are alive; no text of an error is asked for.
     let status = unsafe { rd::rd_kafka_AdminOptions_set_request_timeout(question.options, millis, ptr::null_mut(), 0) };
     known_good(status)?;
+    // SAFETY: the options are alive; an error of the call belongs to us, and there is none for an option that this
+    // kind of question has.
+    unsafe {
+        let error = rd::rd_kafka_AdminOptions_set_include_authorized_operations(question.options, 1);
+        if !error.is_null() {
+            rd::rd_kafka_error_destroy(error);
+        }
+    }
     // SAFETY: the handles live until the answer, or the timeout, has come to the queue.
     unsafe {
         rd::rd_kafka_DescribeTopics(native, question.topics, question.options, question.queue);
@@ -95,7 +111,7 @@ pub(super) fn topic_ids(
         items(list, count)
     };
     // SAFETY: each pointer is a description that lives as long as the event.
-    Ok(found.iter().filter_map(|&topic| unsafe { name_and_id(topic) }).collect())
+    Ok(found.iter().filter_map(|&topic| unsafe { name_and_facts(topic) }).collect())
 }
 
 fn known_good(status: rd::rd_kafka_resp_err_t) -> KafkaResult<()> {
@@ -111,11 +127,23 @@ fn millis(timeout: Duration) -> i32 {
 
 /// # Safety
 /// `topic` is a description that is alive.
-unsafe fn name_and_id(topic: *const rd::rd_kafka_TopicDescription_t) -> Option<(String, String)> {
-    // SAFETY: as promised; both belong to the description.
+unsafe fn name_and_facts(topic: *const rd::rd_kafka_TopicDescription_t) -> Option<(String, Facts)> {
+    use rd::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_READ;
+    let mut count = 0;
+    // SAFETY: as promised; the error, which is null if all is well, the name, the id and so many operations belong to
+    // the description.
     unsafe {
+        let error = rd::rd_kafka_TopicDescription_error(topic);
+        if rd::rd_kafka_error_code(error) != rd::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+            return None;
+        }
         let name = CStr::from_ptr(rd::rd_kafka_TopicDescription_name(topic)).to_string_lossy().into_owned();
-        Some((name, id(rd::rd_kafka_TopicDescription_topic_id(topic))?))
+        let id = id(rd::rd_kafka_TopicDescription_topic_id(topic));
+        let operations = rd::rd_kafka_TopicDescription_authorized_operations(topic, &raw mut count);
+        // Old brokers don't say what is allowed.
+        let is_forbidden =
+            !operations.is_null() && !slice::from_raw_parts(operations, count).contains(&RD_KAFKA_ACL_OPERATION_READ);
+        Some((name, Facts { id, is_forbidden }))
     }
 }
 

@@ -143,7 +143,8 @@ impl Watched {
         let (mut seen, mut added) = (Vec::new(), Vec::new());
         for topic in topics {
             let known = self.known.entry(topic.name.clone()).or_default();
-            if known.is_gone {
+            // Of one that may not be looked at any more nothing is known; fetching it tells.
+            if known.is_gone || topic.is_forbidden {
                 continue;
             }
             if topic.partitions.is_empty() {

@@ -1,11 +1,19 @@
 //! A real Kafka, which `tests/broker/run` starts: what the mock cluster can't do, and the whole at once.
 
+mod authorization;
+pub(crate) mod cluster;
 mod groups;
-mod kills;
+pub(crate) mod kills;
+pub(crate) mod load;
+mod losses;
+mod outages;
 mod program;
+mod proxy;
 mod reading;
 mod records;
+mod sizes;
 mod topics;
+mod truncation;
 
 use std::fs;
 
@@ -14,7 +22,7 @@ use tempfile::TempDir;
 use crate::topic::{Topic, check_topic};
 
 /// Bids, as history and topics hold them.
-const BIDS: &str = "id BIGINT, bid_price DOUBLE, order_time TIMESTAMP(3)";
+pub(crate) const BIDS: &str = "id BIGINT, bid_price DOUBLE, order_time TIMESTAMP(3)";
 
 /// Where the broker is.
 fn bootstrap() -> String {

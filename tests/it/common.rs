@@ -60,9 +60,7 @@ impl Read {
 
     /// The values of the column `id`.
     pub(crate) fn ids(&self) -> Vec<i64> {
-        let ids =
-            |batch: &RecordBatch| batch.column_by_name("id").unwrap().as_primitive::<Int64Type>().values().to_vec();
-        self.batches.iter().flat_map(ids).collect()
+        self.batches.iter().flat_map(ids_in).collect()
     }
 
     /// Every row as text, its values joined by `|`.
@@ -76,6 +74,11 @@ impl Read {
         assert!(self.error.is_none(), "reading failed: {:?}", self.error);
         self
     }
+}
+
+/// The values of the column `id`.
+pub(crate) fn ids_in(batch: &RecordBatch) -> Vec<i64> {
+    batch.column_by_name("id").unwrap().as_primitive::<Int64Type>().values().to_vec()
 }
 
 pub(crate) fn lines(batch: &RecordBatch) -> Vec<String> {

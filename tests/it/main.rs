@@ -36,6 +36,8 @@ mod process;
 mod readme;
 mod resume;
 mod rules;
+#[cfg(all(feature = "kafka", feature = "cli", feature = "parquet"))]
+mod soak;
 #[cfg(all(feature = "kafka", feature = "cli"))]
 mod topic;
 #[cfg(feature = "cli")]

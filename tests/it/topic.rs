@@ -49,16 +49,43 @@ impl Topic {
         num_partitions: i32,
         settings: &[(&str, &str)],
     ) -> Self {
-        let name = unique(name);
-        let admin: AdminClient<DefaultClientContext> = config(bootstrap).create().unwrap();
-        let topic = NewTopic::new(&name, num_partitions, TopicReplication::Fixed(1));
+        let topic = Self::of(bootstrap, unique(name), num_partitions);
+        topic.make(TopicReplication::Fixed(1), settings).await;
+        topic
+    }
+
+    /// As [`Self::create_with`], with the nodes that hold each partition, its first leader first.
+    pub(crate) async fn create_on(bootstrap: &str, name: &str, replicas: &[&[i32]], settings: &[(&str, &str)]) -> Self {
+        let topic = Self::of(bootstrap, unique(name), replicas.len() as i32);
+        topic.make(TopicReplication::Variable(replicas), settings).await;
+        topic
+    }
+
+    async fn make(&self, replication: TopicReplication<'_>, settings: &[(&str, &str)]) {
+        let admin: AdminClient<DefaultClientContext> = config(&self.bootstrap).create().unwrap();
+        let topic = NewTopic::new(&self.name, self.num_partitions, replication);
         let topic = settings.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
         for made in admin.create_topics([&topic], &AdminOptions::new()).await.unwrap() {
             made.unwrap_or_else(|(name, code)| panic!("topic {name} can't be made: {code}"));
         }
-        let topic = Self::of(bootstrap, name, num_partitions);
-        topic.wait_for_leaders();
-        topic
+        self.wait_for_leaders();
+    }
+
+    /// Deletes the topic and makes another one of the same name, without any message.
+    pub(crate) async fn make_again(&self) {
+        let admin: AdminClient<DefaultClientContext> = config(&self.bootstrap).create().unwrap();
+        for deleted in admin.delete_topics(&[&self.name], &AdminOptions::new()).await.unwrap() {
+            deleted.unwrap_or_else(|(name, code)| panic!("topic {name} can't be deleted: {code}"));
+        }
+        let began = Instant::now();
+        let is_there = || {
+            let metadata = self.writer.producer.client().fetch_metadata(Some(&self.name), PATIENCE).unwrap();
+            metadata.topics()[0].error().is_none()
+        };
+        while is_there() {
+            assert!(began.elapsed() < PATIENCE, "topic {} isn't deleted", self.name);
+        }
+        self.make(TopicReplication::Fixed(1), &[]).await;
     }
 
     /// Makes a topic of just this name on a real broker; `None` if there is one.
@@ -98,6 +125,28 @@ impl Topic {
                 return;
             }
             assert!(began.elapsed() < PATIENCE, "topic {} has no leaders", self.name);
+        }
+    }
+
+    pub(crate) fn num_partitions(&self) -> i32 {
+        self.num_partitions
+    }
+
+    /// Waits until this node leads a partition.
+    pub(crate) fn wait_for_leader(&self, partition: i32, node: i32) {
+        let began = Instant::now();
+        loop {
+            // While nodes come and go, the one asked may be gone.
+            let metadata = self.writer.producer.client().fetch_metadata(Some(&self.name), Duration::from_secs(1));
+            let leader = metadata.ok().and_then(|metadata| {
+                let partitions = metadata.topics().first()?.partitions();
+                Some(partitions.iter().find(|found| found.id() == partition)?.leader())
+            });
+            if leader == Some(node) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{}: node {node} doesn't lead, {leader:?} does", self.split(partition));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -238,10 +287,15 @@ impl Writer {
     }
 
     pub(crate) fn flush(&self) {
+        self.flush_within(PATIENCE);
+    }
+
+    /// As [`Self::flush`], for those whose brokers come and go.
+    pub(crate) fn flush_within(&self, patience: Duration) {
         // The producer's own flush takes a tenth of a second, however soon the broker has everything.
         let began = Instant::now();
         while self.producer.in_flight_count() > 0 {
-            assert!(began.elapsed() < PATIENCE, "{}: the broker doesn't take all messages", self.topic);
+            assert!(began.elapsed() < patience, "{}: the broker doesn't take all messages", self.topic);
             self.producer.poll(Duration::from_millis(1));
         }
         let faults = self.producer.context().faults.lock().unwrap();

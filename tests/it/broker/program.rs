@@ -1,7 +1,7 @@
 //! The program, over files and then a topic, as users run it.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -15,19 +15,20 @@ use crate::cli::{fails, rows, segue};
 use crate::topic::{PATIENCE, Topic};
 
 /// A run of the program that is read line by line, and ends with the test at the latest.
-struct Follower {
+pub(super) struct Follower {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Follower {
-    fn start(folder: &Path, args: &[&str]) -> Self {
+    pub(super) fn start(folder: &Path, args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
             .current_dir(folder)
             .args(args)
             .args(["--output", "csv", "--no-header", "--quiet"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -41,16 +42,35 @@ impl Follower {
     }
 
     /// The ids of the next rows.
-    fn next_ids(&self, num_rows: usize) -> Vec<i64> {
+    pub(super) fn next_ids(&self, num_rows: usize) -> Vec<i64> {
         (0..num_rows).map(|_| self.next_line().split(',').next().unwrap().parse().unwrap()).collect()
     }
 
     /// Asks it to end, and gives its exit status. It may not have anything left to say.
     fn terminate(mut self) -> i32 {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
+        self.signal("TERM");
         assert_eq!(self.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
         self.child.wait().unwrap().code().expect("it ends by itself")
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until it ends, and gives its exit status, the rows that still came, and what it said.
+    pub(super) fn fail(mut self) -> (i32, String, String) {
+        let mut rest = String::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => rest += &(line + "\n"),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it doesn't end; behind what was awaited came: {rest}"),
+            }
+        }
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code().expect("it ends by itself"), rest, said)
     }
 }
 

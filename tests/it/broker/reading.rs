@@ -9,16 +9,16 @@ use segue::kafka::{KafkaSource, KafkaSourceBuilder, PartitionOffsets, StartOffse
 use segue::testing::Suite;
 
 use super::{BIDS, bid, bids, bootstrap, topic};
-use crate::common::{Read, chain_of, memory, read, read_all, schema, schema_of, told};
+use crate::common::{Read, chain_of, ids_in, memory, read, read_all, schema, schema_of, told};
 use crate::topic::{PATIENCE, Topic};
 
 /// The topic, from its beginning, without an end.
-fn live(topic: &Topic) -> KafkaSourceBuilder {
+pub(super) fn live(topic: &Topic) -> KafkaSourceBuilder {
     KafkaSource::builder(&topic.address().parse().unwrap()).name("live").format(Format::Csv).schema(schema_of(BIDS))
 }
 
 /// Reads to the end as it is now.
-async fn read_to_now(source: KafkaSourceBuilder) -> Read {
+pub(super) async fn read_to_now(source: KafkaSourceBuilder) -> Read {
     read_all(&chain_of(source.stop(StopOffsets::Latest).build().unwrap())).await
 }
 
@@ -33,7 +33,7 @@ fn sorted(read: &Read) -> Vec<i64> {
 }
 
 /// Where each partition of the last source stands.
-fn positions(checkpoint: &Checkpoint) -> Vec<u64> {
+pub(super) fn positions(checkpoint: &Checkpoint) -> Vec<u64> {
     match &checkpoint.sources.last().unwrap().splits {
         Splits::SideBySide(splits) => splits.values().map(|split| split.position).collect(),
         splits => panic!("{splits:?}"),
@@ -41,12 +41,11 @@ fn positions(checkpoint: &Checkpoint) -> Vec<u64> {
 }
 
 /// Reads on until `num_rows` rows came.
-async fn take(stream: &mut HybridStream, num_rows: usize) -> Vec<i64> {
+pub(super) async fn take(stream: &mut HybridStream, num_rows: usize) -> Vec<i64> {
     let mut ids = Vec::new();
     while ids.len() < num_rows {
         let item = tokio::time::timeout(PATIENCE, stream.next()).await.expect("rows come").unwrap().unwrap();
-        let batches = vec![item.item.into_batch()];
-        ids.extend(Read { batches, checkpoint: stream.checkpoint().clone(), error: None }.ids());
+        ids.extend(ids_in(&item.item.into_batch()));
     }
     ids
 }

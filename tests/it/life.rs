@@ -278,6 +278,26 @@ fn a_scrape_tells_what_a_follower_does() {
     assert_eq!(watched.terminate("a follower"), Some(0));
 }
 
+/// However many files there are, none has a series of its own.
+#[test]
+fn a_scrape_tells_how_far_files_are_in_a_few_series() {
+    const FILES: usize = 300;
+    let content = "1,n1\n".repeat(2_000);
+    let names: Vec<String> = (0..FILES).map(|index| format!("{index}.csv")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    let history = dir(&files);
+    // Nobody reads its stdout, so it stands still when that is full.
+    let watched = Watched::start(&["read", &history.path().display().to_string(), "--output", "csv"]);
+    let scraped = watched.wait_for("segue_files{source=\"0\"}", FILES as f64);
+    let series =
+        |name: &str| scraped.iter().find(|(series, _)| *series == format!("{name}{{source=\"0\"}}")).unwrap().1;
+    let size = (FILES * content.len()) as f64;
+    assert_eq!(series("segue_size_bytes"), size);
+    assert!(series("segue_done_bytes") < size && series("segue_files_done") < FILES as f64);
+    assert_eq!((series("segue_source_active"), series("segue_source_done")), (1.0, 0.0));
+    assert!(scraped.len() < 20, "{scraped:#?}");
+}
+
 #[test]
 fn a_signal_ends_a_follower_whose_broker_is_down_and_one_that_never_found_it() {
     let (cluster, topic) = mock(1);

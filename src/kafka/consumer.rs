@@ -262,6 +262,8 @@ impl Consumer {
                 .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
             let mut state = PartitionState::new(split, true);
             state.set_end(log.end);
+            // Told before anything of it is read, also if it is empty: where it begins is to be known.
+            state.changed = true;
             self.states.push(state);
             partitions.push(partition);
         }

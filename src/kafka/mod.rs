@@ -439,14 +439,13 @@ impl Source for KafkaSource {
             .reading_config(&queued, self.stop != StopOffsets::Never)
             .create_with_context(Listener::default())
             .map_err(failed)?;
-        let client = Arc::new(consumer);
-        let mut queue = BatchQueue::new(Arc::clone(&client));
+        let mut queue = BatchQueue::new(consumer);
         let mut partitions = Vec::with_capacity(states.len());
         for state in &states {
             partitions.push(self.partition(&state.id, &mut queue)?);
         }
         let watch = Watch::spawn(Watched {
-            client,
+            settings: self.settings.clone(),
             topics: self.topics.clone(),
             known: self.known_topics(splits.values())?,
             discovery: (self.stop == StopOffsets::Never && !self.discovery.is_zero()).then_some(self.discovery),

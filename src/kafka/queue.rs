@@ -16,7 +16,6 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::slice;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::bindings as rd;
@@ -34,7 +33,7 @@ pub(super) struct BatchQueue {
     /// Where the batch call puts its messages; all of them are destroyed before it is called again.
     buffer: Vec<*mut rd::rd_kafka_message_t>,
     // Dropped last: queue and topics belong to it.
-    consumer: Arc<BaseConsumer<Listener>>,
+    consumer: BaseConsumer<Listener>,
 }
 
 // SAFETY: librdkafka's handles may be used from any thread ("completely thread-safe", its INTRODUCTION.md), and
@@ -66,7 +65,7 @@ pub(super) struct Message<'a> {
 }
 
 impl BatchQueue {
-    pub(super) fn new(consumer: Arc<BaseConsumer<Listener>>) -> Self {
+    pub(super) fn new(consumer: BaseConsumer<Listener>) -> Self {
         // SAFETY: the client lives as long as `consumer`, which this struct holds.
         let queue = unsafe { rd::rd_kafka_queue_new(consumer.client().native_ptr()) };
         Self { queue, topics: Vec::new(), names: Vec::new(), buffer: Vec::new(), consumer }

@@ -1,9 +1,9 @@
 //! Looks what becomes of topics while they are read: partitions that are added, topics that are made, deleted, or
-//! made again. It asks on a thread of its own, so that a broker that doesn't answer holds no messages up.
+//! made again. It asks on a thread of its own, so that a broker that doesn't answer holds no messages up, and by a
+//! client of its own: on one connection a question waits until the fetch before it is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::KafkaResult;
 
 use super::ask::{self, PartitionKey};
-use super::client::Listener;
+use super::client::{ClientSettings, Listener, hear};
 use super::topics::Topics;
 use crate::error::{Error, Result};
 
 /// How long one question may take. The thread ends no later than after that.
-const MOMENT: Duration = Duration::from_millis(500);
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// A topic that was deleted is missing so often; a broker that has just started may know it a moment later.
 const TIMES_MISSING: u32 = 2;
@@ -53,7 +53,7 @@ pub(super) struct KnownTopic {
 
 /// The topics to be looked after.
 pub(super) struct Watched {
-    pub(super) client: Arc<BaseConsumer<Listener>>,
+    pub(super) settings: ClientSettings,
     pub(super) topics: Topics,
     pub(super) known: BTreeMap<String, KnownTopic>,
     /// How often partitions and topics that are new are looked for; never without.
@@ -95,6 +95,7 @@ impl Watch {
 
 impl Watched {
     fn run(mut self, asked: &Receiver<()>, sightings: &SyncSender<Sighting>) {
+        let mut client = None;
         loop {
             let wait = match self.discovery {
                 Some(interval) => asked.recv_timeout(interval),
@@ -103,7 +104,17 @@ impl Watched {
             if wait == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
-            match self.look() {
+            let looked = match &client {
+                Some(client) => self.look(client),
+                None => match self.settings.config_without_group().create_with_context(Listener::default()) {
+                    Ok(made) => self.look(client.insert(made)),
+                    Err(error) => Err(error),
+                },
+            };
+            if let Some(client) = &client {
+                hear(client);
+            }
+            match looked {
                 Ok(seen) => {
                     for sighting in seen {
                         if sightings.send(sighting).is_err() {
@@ -111,24 +122,24 @@ impl Watched {
                         }
                     }
                 }
-                // The client tells by itself that no broker can be reached.
+                // The client that reads tells by itself that no broker can be reached.
                 Err(error) => tracing::debug!("{}: looking after them: {error}", self.topics),
             }
         }
     }
 
-    fn look(&mut self) -> KafkaResult<Vec<Sighting>> {
+    fn look(&mut self, client: &BaseConsumer<Listener>) -> KafkaResult<Vec<Sighting>> {
         let mut topics = match (&self.topics, self.discovery) {
             // Those that were known and are gone are none that the pattern takes.
-            (Topics::Pattern(_), Some(_)) => ask::described(&self.client, &self.topics, MOMENT)?,
+            (Topics::Pattern(_), Some(_)) => ask::described(client, &self.topics, MOMENT)?,
             _ => Vec::new(),
         };
         for name in self.known.keys() {
             if !topics.iter().any(|topic| topic.name == *name) {
-                topics.push(ask::describe(&self.client, name, MOMENT)?);
+                topics.push(ask::describe(client, name, MOMENT)?);
             }
         }
-        ask::add_ids(&self.client, &mut topics, MOMENT)?;
+        ask::add_ids(client, &mut topics, MOMENT)?;
         let (mut seen, mut added) = (Vec::new(), Vec::new());
         for topic in topics {
             let known = self.known.entry(topic.name.clone()).or_default();
@@ -159,7 +170,7 @@ impl Watched {
                 added.extend(topic.partitions.into_iter().filter(is_new).map(|id| (topic.name.clone(), id)));
             }
         }
-        let logs = match ask::logs(&self.client, &added, MOMENT) {
+        let logs = match ask::logs(client, &added, MOMENT) {
             Ok(logs) => logs,
             // They have no leader yet; the next look finds them again.
             Err(error) => {

@@ -2,6 +2,7 @@
 
 mod authorization;
 pub(crate) mod cluster;
+mod groups;
 pub(crate) mod kills;
 pub(crate) mod load;
 mod losses;
@@ -10,6 +11,7 @@ mod program;
 mod proxy;
 mod reading;
 mod sizes;
+mod topics;
 mod truncation;
 
 use std::fs;

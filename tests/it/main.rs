@@ -23,6 +23,8 @@ mod kafka;
 mod kafka_cli;
 #[cfg(all(feature = "cli", feature = "kafka"))]
 mod kafka_sink;
+#[cfg(feature = "kafka")]
+mod kafka_topics;
 mod layering;
 mod memory;
 mod nasty;

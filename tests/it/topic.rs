@@ -71,21 +71,18 @@ impl Topic {
         self.wait_for_leaders();
     }
 
-    /// Deletes the topic and makes another one of the same name, without any message.
-    pub(crate) async fn make_again(&self) {
-        let admin: AdminClient<DefaultClientContext> = config(&self.bootstrap).create().unwrap();
-        for deleted in admin.delete_topics(&[&self.name], &AdminOptions::new()).await.unwrap() {
-            deleted.unwrap_or_else(|(name, code)| panic!("topic {name} can't be deleted: {code}"));
+    /// Makes a topic of just this name on a real broker; `None` if there is one.
+    pub(crate) async fn try_create(bootstrap: &str, name: &str, num_partitions: i32) -> Option<Self> {
+        let admin: AdminClient<DefaultClientContext> = config(bootstrap).create().unwrap();
+        let topic = NewTopic::new(name, num_partitions, TopicReplication::Fixed(1));
+        match admin.create_topics([&topic], &AdminOptions::new()).await.unwrap().remove(0) {
+            Ok(_) => {}
+            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => return None,
+            Err((name, code)) => panic!("topic {name} can't be made: {code}"),
         }
-        let began = Instant::now();
-        let is_there = || {
-            let metadata = self.writer.producer.client().fetch_metadata(Some(&self.name), PATIENCE).unwrap();
-            metadata.topics()[0].error().is_none()
-        };
-        while is_there() {
-            assert!(began.elapsed() < PATIENCE, "topic {} isn't deleted", self.name);
-        }
-        self.make(TopicReplication::Fixed(1), &[]).await;
+        let topic = Self::of(bootstrap, name.to_owned(), num_partitions);
+        topic.wait_for_leaders();
+        Some(topic)
     }
 
     /// Makes a topic on the mock cluster. Its name begins with `name`, and no other topic has it.
@@ -102,7 +99,7 @@ impl Topic {
     }
 
     /// A broker says that a topic is made before it has told itself who leads its partitions.
-    fn wait_for_leaders(&self) {
+    pub(crate) fn wait_for_leaders(&self) {
         let began = Instant::now();
         loop {
             let metadata = self.writer.producer.client().fetch_metadata(Some(&self.name), PATIENCE).unwrap();

@@ -71,23 +71,6 @@ impl Topic {
         self.wait_for_leaders();
     }
 
-    /// Deletes the topic and makes another one of the same name, without any message.
-    pub(crate) async fn make_again(&self) {
-        let admin: AdminClient<DefaultClientContext> = config(&self.bootstrap).create().unwrap();
-        for deleted in admin.delete_topics(&[&self.name], &AdminOptions::new()).await.unwrap() {
-            deleted.unwrap_or_else(|(name, code)| panic!("topic {name} can't be deleted: {code}"));
-        }
-        let began = Instant::now();
-        let is_there = || {
-            let metadata = self.writer.producer.client().fetch_metadata(Some(&self.name), PATIENCE).unwrap();
-            metadata.topics()[0].error().is_none()
-        };
-        while is_there() {
-            assert!(began.elapsed() < PATIENCE, "topic {} isn't deleted", self.name);
-        }
-        self.make(TopicReplication::Fixed(1), &[]).await;
-    }
-
     /// Makes a topic of just this name on a real broker; `None` if there is one.
     pub(crate) async fn try_create(bootstrap: &str, name: &str, num_partitions: i32) -> Option<Self> {
         let admin: AdminClient<DefaultClientContext> = config(bootstrap).create().unwrap();

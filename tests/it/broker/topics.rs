@@ -44,7 +44,7 @@ async fn delete(topic: &Topic) {
 }
 
 /// Deletes a topic and makes another one of its name. The broker takes its time to forget the first.
-async fn recreate(topic: &Topic, num_partitions: i32) -> Topic {
+pub(super) async fn recreate(topic: &Topic, num_partitions: i32) -> Topic {
     delete(topic).await;
     let began = Instant::now();
     loop {

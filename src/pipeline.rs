@@ -101,8 +101,6 @@ pub struct CopyOptions {
     pub dead_letters: Option<DeadLetters>,
     /// When to commit.
     pub commit: CommitPolicy,
-    /// Where to count.
-    pub progress: Option<Arc<Progress>>,
 }
 
 /// A request to stop, shared by whoever asks and whoever stops. Cloning shares it.
@@ -288,9 +286,6 @@ impl<'a> Run<'a> {
         if let Some(letters) = &mut dead_letters {
             letters.open().await?;
         }
-        if let Some(progress) = &options.progress {
-            progress.begin(&resolved.sources);
-        }
         if let Some(stored) = &stored {
             tracing::info!("the job goes on from its checkpoint, with its positions (commit {})", stored.epoch);
         }
@@ -299,7 +294,7 @@ impl<'a> Run<'a> {
             sink,
             store,
             policy: options.commit,
-            progress: options.progress.clone(),
+            progress: options.read.progress.clone(),
             dead_letters,
             commits: 0,
             rows: vec![0; resolved.sources.len()],
@@ -353,9 +348,8 @@ impl<'a> Run<'a> {
                     };
                     self.sink.write(&item).await?;
                     self.reject(&item).await?;
-                    let state = stream.checkpoint();
-                    self.count(&item, state);
-                    let source_done = state.sources.get(item.source).is_some_and(|source| source.is_done());
+                    self.count(&item);
+                    let source_done = stream.checkpoint().sources.get(item.source).is_some_and(|source| source.is_done());
                     if self.is_commit_due(&item, source_done) {
                         self.commit_next(stream.checkpoint().clone()).await?;
                     }
@@ -380,13 +374,10 @@ impl<'a> Run<'a> {
             letters.write(name, self.hybrid.phase(item.source), rejects).await?;
         }
         rejects.iter().for_each(|reject| self.rejected.add(&reject.record, reject.is_kept));
-        if let Some(progress) = &self.progress {
-            progress.reject(rejects.iter().map(|reject| (&reject.record, reject.is_kept)));
-        }
         Ok(())
     }
 
-    fn count(&mut self, item: &ChainBatch, state: &Checkpoint) {
+    fn count(&mut self, item: &ChainBatch) {
         let num_rows = item.item.num_rows() as u64;
         let num_bytes = if num_rows == 0 { 0 } else { arrow_bytes(item.item.batch()) as u64 };
         if let Some(rows) = self.rows.get_mut(item.source) {
@@ -404,9 +395,6 @@ impl<'a> Run<'a> {
                 Some(after) => Due::At(tokio::time::Instant::now() + after),
                 None => Due::Never,
             });
-        }
-        if let (Some(progress), Some(source)) = (&self.progress, state.sources.get(item.source)) {
-            progress.advance(item.source, source, num_rows, item.item.advances().last().map(|advance| &advance.split));
         }
     }
 
@@ -637,8 +625,9 @@ mod tests {
             .unwrap();
         let mut sink = Recorder { log: Arc::clone(&log), ..Recorder::default() };
         let store = Store { log: Arc::clone(&log), ..Store::default() };
-        let progress = Arc::new(Progress::new(2));
-        let options = CopyOptions { progress: Some(Arc::clone(&progress)), ..options(CommitPolicy::copy()) };
+        let progress = Arc::new(Progress::new(["a", "b"]));
+        let mut options = options(CommitPolicy::copy());
+        options.read.progress = Some(Arc::clone(&progress));
         let summary = copy(&hybrid, &mut sink, Some(&store), options, &Stop::new()).await.unwrap();
         assert_eq!(
             *log.lock().unwrap(),
@@ -662,7 +651,7 @@ mod tests {
         assert!(!summary.stopped && summary.checkpoint.is_done());
         assert_eq!(store.saved.lock().unwrap().as_ref(), Some(&summary.checkpoint));
         let seen = progress.snapshot();
-        assert_eq!((seen.rows(), seen.active, seen.split.as_deref(), seen.commits), (5, 1, Some("y"), 3));
+        assert_eq!((seen.rows(), seen.active, seen.split, seen.commits), (5, 1, Some("y".into()), 3));
 
         // Once more: nothing is left, and nothing is committed.
         log.lock().unwrap().clear();

@@ -1,268 +1,221 @@
 //! How far a job is: counters that anybody may look at while it runs.
 //!
-//! The pipeline counts; a progress bar or a log line takes a [`Snapshot`] now and then. Neither waits
-//! for the other.
+//! The stream of a chain counts, and the pipeline its commits; a progress bar, a log line or a scrape takes a
+//! [`Snapshot`] now and then. What a source has fetched ahead it tells itself, through [`FetchGauges`].
 
+mod extent;
+mod fetching;
+mod rate;
 mod rejects;
+mod snapshot;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
+pub use fetching::{FetchGauges, FetchQueue, Fetching, SplitFetch};
 pub use rejects::{RejectCount, RejectCounts};
+pub use snapshot::{FilesSnapshot, PartitionSnapshot, ProgressUnit, Snapshot, SourceSnapshot};
 
-use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
+use self::extent::Extent;
+use self::rate::Rate;
+use crate::checkpoint::{Advance, RowPositions, SourceState, SplitId, SplitState};
 use crate::error::BadRecord;
 
 /// Counters of a running job.
 #[derive(Debug)]
 pub struct Progress {
-    sources: Box<[SourceProgress]>,
-    active: AtomicUsize,
-    commits: AtomicU64,
-    rejected: Mutex<RejectCounts>,
-    started: Mutex<Instant>,
-    split: Mutex<Option<SplitId>>,
+    /// Of each source, in the order of the chain.
+    gauges: Box<[Arc<FetchGauges>]>,
+    /// Held for as long as it takes to add or to copy numbers.
+    counters: Mutex<Counters>,
 }
 
-/// Counters of one source. `total` and `lag` are [`UNKNOWN`] if nobody knows them.
 #[derive(Debug)]
-struct SourceProgress {
-    rows: AtomicU64,
-    done: AtomicU64,
-    done_at_start: AtomicU64,
-    total: AtomicU64,
-    unit: AtomicUsize,
-    /// Splits of a list whose sizes are in `counted` already.
-    num_counted: AtomicUsize,
-    /// The sizes of the splits that are done.
-    counted: AtomicU64,
-    /// From positions to the ends that logs had when they were last told.
-    lag: AtomicU64,
+struct Counters {
+    sources: Vec<SourceCounters>,
+    active: usize,
+    split: Option<SplitId>,
+    started: Instant,
+    rate: Rate,
+    commits: u64,
+    last_commit: Option<SystemTime>,
 }
 
-const UNKNOWN: u64 = u64::MAX;
-
-/// What a source's progress is counted in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgressUnit {
-    /// Bytes of files, as stored.
-    Bytes,
-    /// Positions: rows, sequence numbers, offsets.
-    Positions,
+/// Counters of one source.
+#[derive(Debug)]
+struct SourceCounters {
+    name: Arc<str>,
+    rows: u64,
+    rejected: RejectCounts,
+    is_done: bool,
+    /// `None` before the job begins.
+    extent: Option<Extent>,
+    done_at_start: u64,
 }
 
-/// Counters at one moment.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Snapshot {
-    /// Since the job was started.
-    pub elapsed: Duration,
-    /// The index of the source that is being read.
-    pub active: usize,
-    /// The split that is being read.
-    pub split: Option<String>,
-    /// Every source of the chain.
-    pub sources: Vec<SourceSnapshot>,
-    /// Bad records that this run has left out.
-    pub rejected: u64,
-    /// Commits so far.
-    pub commits: u64,
-    /// How long the rest of the history will take at the speed so far, if that can be told.
-    pub eta: Option<Duration>,
-    /// How many messages the active source is behind, if it is live and without an end.
-    pub lag: Option<u64>,
-}
-
-/// One source's counters at one moment.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct SourceSnapshot {
-    /// Rows delivered by this run.
-    pub rows: u64,
-    /// What is read, earlier runs included.
-    pub done: u64,
-    /// What there is to read, if that is known.
-    pub total: Option<u64>,
-    /// What both are counted in.
-    pub unit: ProgressUnit,
-    /// How many messages it is behind the ends of its partitions, if it has such.
-    pub lag: Option<u64>,
-}
-
-impl Snapshot {
-    /// Rows delivered by this run.
-    pub fn rows(&self) -> u64 {
-        self.sources.iter().map(|source| source.rows).sum()
-    }
-
-    /// Rows a second since the job was started.
-    pub fn rows_per_second(&self) -> f64 {
-        self.rows() as f64 / self.elapsed.as_secs_f64().max(1e-3)
-    }
+/// What an item has moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved<'a> {
+    pub(crate) rows: &'a RowPositions,
+    pub(crate) advances: &'a [Advance],
+    pub(crate) changed: &'a [SplitState],
 }
 
 impl Progress {
-    /// Counts for a chain of `num_sources` sources.
-    pub fn new(num_sources: usize) -> Self {
-        let source = || SourceProgress {
-            rows: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            done_at_start: AtomicU64::new(0),
-            total: AtomicU64::new(UNKNOWN),
-            unit: AtomicUsize::new(0),
-            num_counted: AtomicUsize::new(0),
-            counted: AtomicU64::new(0),
-            lag: AtomicU64::new(UNKNOWN),
+    /// Counts for a chain of sources with these names.
+    pub fn new(names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
+        let source = |name: Arc<str>| SourceCounters {
+            name,
+            rows: 0,
+            rejected: RejectCounts::default(),
+            is_done: false,
+            extent: None,
+            done_at_start: 0,
         };
+        let sources: Vec<SourceCounters> = names.into_iter().map(|name| source(name.into())).collect();
+        let now = Instant::now();
         Self {
-            sources: (0..num_sources).map(|_| source()).collect(),
-            active: AtomicUsize::new(0),
-            commits: AtomicU64::new(0),
-            rejected: Mutex::default(),
-            started: Mutex::new(Instant::now()),
-            split: Mutex::new(None),
+            gauges: sources.iter().map(|_| Arc::default()).collect(),
+            counters: Mutex::new(Counters {
+                sources,
+                active: 0,
+                split: None,
+                started: now,
+                rate: Rate::new(now),
+                commits: 0,
+                last_commit: None,
+            }),
         }
     }
 
-    /// Takes up where the sources stand when the job starts.
+    /// Where source `index` tells what it has fetched.
+    pub(crate) fn gauges(&self, index: usize) -> Option<Arc<FetchGauges>> {
+        self.gauges.get(index).cloned()
+    }
+
+    /// Takes up where the sources stand when they begin to be read.
     pub(crate) fn begin(&self, states: &[SourceState]) {
-        *locked(&self.started) = Instant::now();
-        for (source, state) in self.sources.iter().zip(states) {
-            let (total, unit) = total(state);
-            source.total.store(total.unwrap_or(UNKNOWN), Ordering::Relaxed);
-            source.unit.store(unit as usize, Ordering::Relaxed);
-            source.update(state);
-            source.done_at_start.store(source.done.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut counters = self.counters();
+        let now = Instant::now();
+        (counters.started, counters.rate) = (now, Rate::new(now));
+        for (source, state) in counters.sources.iter_mut().zip(states) {
+            let extent = Extent::new(state, now);
+            source.done_at_start = extent.done();
+            source.is_done = state.is_done();
+            source.extent = Some(extent);
         }
         let num_done = states.iter().take_while(|state| state.is_done()).count();
-        self.activate(num_done);
-    }
-
-    /// The last source stays active when it is done.
-    fn activate(&self, index: usize) {
-        self.active.store(index.min(self.sources.len().saturating_sub(1)), Ordering::Relaxed);
+        counters.activate(num_done);
     }
 
     /// Counts an item of source `index`, behind which the source stands at `state`.
-    pub(crate) fn advance(&self, index: usize, state: &SourceState, num_rows: u64, split: Option<&SplitId>) {
-        let Some(source) = self.sources.get(index) else { return };
-        source.rows.fetch_add(num_rows, Ordering::Relaxed);
-        source.update(state);
+    pub(crate) fn advance(&self, index: usize, state: &SourceState, moved: &Moved<'_>) {
+        let mut counters = self.counters();
+        let now = Instant::now();
+        let Some(source) = counters.sources.get_mut(index) else { return };
+        let num_rows = moved.rows.num_rows() as u64;
+        source.rows += num_rows;
+        source.is_done = state.is_done();
+        if let Some(extent) = &mut source.extent {
+            extent.advance(state, moved, now);
+        }
+        counters.rate.add(num_rows, now);
         // The next source may be silent for long.
-        self.activate(if state.is_done() { index + 1 } else { index });
-        if let Some(split) = split {
-            let mut current = locked(&self.split);
-            if current.as_ref() != Some(split) {
-                *current = Some(split.clone());
-            }
+        counters.activate(if state.is_done() { index + 1 } else { index });
+        if let Some(advance) = moved.advances.last()
+            && counters.split.as_ref() != Some(&advance.split)
+        {
+            counters.split = Some(advance.split.clone());
         }
     }
 
-    /// Counts bad records that were left out.
-    pub(crate) fn reject<'a>(&self, records: impl Iterator<Item = (&'a BadRecord, bool)>) {
-        let mut rejected = locked(&self.rejected);
-        records.for_each(|(record, is_kept)| rejected.add(record, is_kept));
-    }
-
-    /// The bad records that this run has left out.
-    pub fn rejected(&self) -> RejectCounts {
-        locked(&self.rejected).clone()
+    /// Counts bad records of source `index` that were left out.
+    pub(crate) fn reject<'a>(&self, index: usize, records: impl Iterator<Item = (&'a BadRecord, bool)>) {
+        if let Some(source) = self.counters().sources.get_mut(index) {
+            records.for_each(|(record, is_kept)| source.rejected.add(record, is_kept));
+        }
     }
 
     pub(crate) fn committed(&self) {
-        self.commits.fetch_add(1, Ordering::Relaxed);
+        let mut counters = self.counters();
+        counters.commits += 1;
+        counters.last_commit = Some(SystemTime::now());
+    }
+
+    /// The bad records that this run has left out, of all sources.
+    pub fn rejected(&self) -> RejectCounts {
+        let counters = self.counters();
+        counters.sources.iter().fold(RejectCounts::default(), |all, source| all.joined(&source.rejected))
     }
 
     /// Takes the counters of this moment.
     pub fn snapshot(&self) -> Snapshot {
-        let elapsed = locked(&self.started).elapsed();
-        let sources: Vec<SourceSnapshot> = self.sources.iter().map(SourceProgress::snapshot).collect();
-        let active = self.active.load(Ordering::Relaxed);
+        let fetching: Vec<Fetching> = self.gauges.iter().map(|gauges| gauges.last()).collect();
+        let counters = self.counters();
+        let now = Instant::now();
+        let sources = counters.sources.iter().zip(&fetching);
+        let sources: Vec<SourceSnapshot> = sources.map(|(source, fetching)| source.snapshot(fetching, now)).collect();
+        let elapsed = now.saturating_duration_since(counters.started);
+        let active = sources.get(counters.active);
         Snapshot {
             elapsed,
-            active,
-            split: locked(&self.split).as_ref().map(ToString::to_string),
-            eta: self.eta(elapsed, &sources, active),
-            lag: sources.get(active).filter(|source| source.total.is_none()).and_then(|source| source.lag),
+            active: counters.active,
+            split: counters.split.clone(),
+            rows_per_second: counters.rate.per_second(now),
+            commits: counters.commits,
+            last_commit: counters.last_commit,
+            eta: counters.eta(elapsed, &sources),
+            lag: active.filter(|source| source.total.is_none()).and_then(|source| source.lag),
             sources,
-            rejected: locked(&self.rejected).total(),
-            commits: self.commits.load(Ordering::Relaxed),
         }
     }
 
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        // Nothing panics while it holds the lock.
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counters {
+    /// The last source stays active when it is done.
+    fn activate(&mut self, index: usize) {
+        self.active = index.min(self.sources.len().saturating_sub(1));
+    }
+
     /// Bytes of all files together; positions of a source by itself, since those of two don't add up.
-    fn eta(&self, elapsed: Duration, sources: &[SourceSnapshot], active: usize) -> Option<Duration> {
-        let unit = sources.get(active)?.unit;
+    fn eta(&self, elapsed: Duration, sources: &[SourceSnapshot]) -> Option<Duration> {
+        let active = sources.get(self.active)?;
         let (mut read, mut left) = (0u64, 0u64);
         for (index, source) in sources.iter().enumerate() {
-            let counts = index == active || (unit == ProgressUnit::Bytes && source.unit == unit);
+            let counts = index == self.active || (active.unit == ProgressUnit::Bytes && source.unit == active.unit);
             if let (true, Some(total)) = (counts, source.total) {
-                let at_start = self.sources[index].done_at_start.load(Ordering::Relaxed);
-                read += source.done.saturating_sub(at_start);
+                read += source.done.saturating_sub(self.sources[index].done_at_start);
                 left += total.saturating_sub(source.done);
             }
         }
-        sources.get(active)?.total?;
+        active.total?;
         eta(elapsed, read, left)
     }
 }
 
-impl SourceProgress {
-    fn update(&self, state: &SourceState) {
-        let done = match &state.splits {
-            Splits::SideBySide(splits) => {
-                let lag = splits.values().filter_map(SplitState::lag).reduce(|sum, lag| sum + lag);
-                self.lag.store(lag.unwrap_or(UNKNOWN), Ordering::Relaxed);
-                splits.values().map(|split| split.position - split.start.min(split.position)).sum()
-            }
-            Splits::OneByOne { list, done, current } => {
-                let from = self.num_counted.swap(*done, Ordering::Relaxed);
-                let sizes = (from..*done).filter_map(|index| list.get(index)?.identity.size);
-                let newly: u64 = sizes.sum();
-                let counted = self.counted.fetch_add(newly, Ordering::Relaxed) + newly;
-                counted + current.as_ref().map_or(0, |split| bytes_of(split, state))
-            }
-        };
-        self.done.store(done, Ordering::Relaxed);
-    }
-
-    fn snapshot(&self) -> SourceSnapshot {
-        let known = |number: &AtomicU64| Some(number.load(Ordering::Relaxed)).filter(|number| *number != UNKNOWN);
+impl SourceCounters {
+    fn snapshot(&self, fetching: &Fetching, now: Instant) -> SourceSnapshot {
+        let extent = self.extent.as_ref();
+        let partitions = extent.map_or_else(Vec::new, |extent| extent.partitions(fetching, now));
         SourceSnapshot {
-            rows: self.rows.load(Ordering::Relaxed),
-            done: self.done.load(Ordering::Relaxed),
-            total: known(&self.total),
-            lag: known(&self.lag),
-            unit: match self.unit.load(Ordering::Relaxed) {
-                unit if unit == ProgressUnit::Bytes as usize => ProgressUnit::Bytes,
-                _ => ProgressUnit::Positions,
-            },
+            name: Arc::clone(&self.name),
+            rows: self.rows,
+            rejected: self.rejected.clone(),
+            done: extent.map_or(0, Extent::done),
+            total: extent.and_then(Extent::total),
+            unit: extent.map_or(ProgressUnit::Positions, Extent::unit),
+            is_done: self.is_done,
+            lag: partitions.iter().filter_map(|partition| partition.lag).reduce(|sum, lag| sum + lag),
+            files: extent.and_then(Extent::files),
+            partitions,
+            fetch_queue: fetching.queue,
         }
     }
-}
-
-/// What there is to read of a source, from its first position on.
-fn total(state: &SourceState) -> (Option<u64>, ProgressUnit) {
-    match &state.splits {
-        Splits::OneByOne { list, .. } => {
-            (list.iter().map(|entry| entry.identity.size).sum::<Option<u64>>(), ProgressUnit::Bytes)
-        }
-        Splits::SideBySide(splits) => {
-            let length = |split: &SplitState| split.stop.map(|stop| stop.saturating_sub(split.start));
-            (splits.values().map(length).sum::<Option<u64>>(), ProgressUnit::Positions)
-        }
-    }
-}
-
-/// How many stored bytes of a file that was begun are read. A position says so only where it counts the
-/// bytes of a file that isn't compressed, and of UTF-8; other files count when they are done.
-fn bytes_of(split: &SplitState, state: &SourceState) -> u64 {
-    let name = split.id.as_str();
-    let coded = ["compression", "csv.charset"].iter().any(|key| state.options.contains_key(*key))
-        || [".gz", ".zst"].iter().any(|suffix| name.ends_with(suffix));
-    let by_bytes = matches!(state.options.get("format").map(String::as_str), Some("csv" | "json" | "raw"));
-    if by_bytes && !coded { split.position.min(split.identity.size.unwrap_or(0)) } else { 0 }
 }
 
 fn eta(elapsed: Duration, read: u64, left: u64) -> Option<Duration> {
@@ -277,15 +230,10 @@ fn eta(elapsed: Duration, read: u64, left: u64) -> Option<Duration> {
     Duration::try_from_secs_f64(elapsed.as_secs_f64() * left as f64 / read as f64).ok()
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds the lock.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::{Advance, Identity, SplitEntry, SplitList};
+    use crate::checkpoint::{Identity, SplitEntry, SplitList, Splits};
 
     fn files(format: &str, sizes: &[(&str, u64)]) -> SourceState {
         let entry = |(name, size): &(&str, u64)| {
@@ -293,6 +241,12 @@ mod tests {
         };
         SourceState::new("0", "filesystem", Splits::one_by_one(SplitList::new(sizes.iter().map(entry))))
             .with_options([("format".to_owned(), format.to_owned())].into())
+    }
+
+    /// Counts `num_rows` rows of one advance of the first source.
+    fn count(progress: &Progress, state: &SourceState, advance: &Advance, num_rows: usize) {
+        let rows = RowPositions::consecutive(advance.from, num_rows);
+        progress.advance(0, state, &Moved { rows: &rows, advances: std::slice::from_ref(advance), changed: &[] });
     }
 
     fn done(progress: &Progress) -> (u64, Option<u64>) {
@@ -303,7 +257,7 @@ mod tests {
     #[test]
     fn text_counts_bytes_and_compressed_files_when_they_are_done() {
         let mut state = files("csv", &[("a.csv", 100), ("b.csv.gz", 50), ("c.csv", 10)]);
-        let progress = Progress::new(1);
+        let progress = Progress::new(["0"]);
         progress.begin(std::slice::from_ref(&state));
         assert_eq!(done(&progress), (0, Some(160)));
         for (advance, expected) in [
@@ -314,11 +268,11 @@ mod tests {
             (Advance::new("c.csv".into(), 0, 10).with_done(true), 160),
         ] {
             state.apply(std::slice::from_ref(&advance), 2).unwrap();
-            progress.advance(0, &state, 2, Some(&advance.split));
+            count(&progress, &state, &advance, 2);
             assert_eq!(done(&progress).0, expected, "{advance:?}");
         }
         let snapshot = progress.snapshot();
-        assert_eq!((snapshot.rows(), snapshot.split.as_deref()), (10, Some("c.csv")));
+        assert_eq!((snapshot.rows(), snapshot.split.clone()), (10, Some("c.csv".into())));
         assert_eq!(snapshot.eta, Some(Duration::ZERO));
     }
 
@@ -326,10 +280,10 @@ mod tests {
     fn a_restart_counts_what_was_read_before_as_done_but_not_as_speed() {
         let mut state = files("csv", &[("a.csv", 100)]);
         state.apply(&[Advance::new("a.csv".into(), 0, 60)], 1).unwrap();
-        let progress = Progress::new(1);
+        let progress = Progress::new(["0"]);
         progress.begin(&[state]);
         assert_eq!(done(&progress), (60, Some(100)));
-        assert_eq!(progress.sources[0].done_at_start.load(Ordering::Relaxed), 60);
+        assert_eq!(progress.counters().sources[0].done_at_start, 60);
         assert_eq!(progress.snapshot().eta, None, "nothing is read yet");
     }
 
@@ -338,7 +292,7 @@ mod tests {
         let split = |stop| SplitState::new("rows".into(), 10).with_stop(stop);
         for (stop, expected) in [(Some(40), Some(30)), (None, None)] {
             let state = SourceState::new("0", "datagen", Splits::side_by_side([split(stop)]));
-            let progress = Progress::new(1);
+            let progress = Progress::new(["0"]);
             progress.begin(&[state]);
             assert_eq!(done(&progress), (0, expected));
         }
@@ -354,27 +308,65 @@ mod tests {
         for (stop, expected) in [(None, Some(23)), (Some(40), None)] {
             let splits = [partition("bids/0", 10, stop), partition("bids/1", 40, stop)];
             let mut state = SourceState::new("0", "kafka", Splits::side_by_side(splits));
-            let progress = Progress::new(1);
+            let progress = Progress::new(["0"]);
             progress.begin(std::slice::from_ref(&state));
             let advance = Advance::new("bids/0".into(), 10, 17);
             state.apply(std::slice::from_ref(&advance), 1).unwrap();
-            progress.advance(0, &state, 1, Some(&advance.split));
+            count(&progress, &state, &advance, 1);
             assert_eq!(progress.snapshot().lag, expected);
             assert_eq!(progress.snapshot().sources[0].lag, Some(23));
         }
     }
 
     #[test]
+    fn every_partition_has_its_rows_and_what_the_source_says_of_it_between_items() {
+        let split = |id: &str, position| {
+            let other = [("end".to_owned(), 40.into())].into_iter().collect();
+            SplitState::new(id.into(), position).with_identity(Identity { other, ..Identity::default() })
+        };
+        let mut state =
+            SourceState::new("0", "kafka", Splits::side_by_side([split("bids/0", 10), split("bids/1", 40)]));
+        let progress = Progress::new(["live"]);
+        progress.begin(std::slice::from_ref(&state));
+        // A partition that was found later comes with the item that tells of it.
+        let added = split("bids/2", 0);
+        state.take_up(std::slice::from_ref(&added));
+        let advances = [Advance::new("bids/0".into(), 10, 13), Advance::new("bids/2".into(), 0, 2)];
+        state.apply(&advances, 4).unwrap();
+        let rows = RowPositions::mixed(vec![0, 0, 1, 1], vec![10, 12, 0, 1]).unwrap();
+        progress.advance(0, &state, &Moved { rows: &rows, advances: &advances, changed: &[added] });
+        let fetch = |messages, end| SplitFetch { messages, end };
+        progress.gauges(0).unwrap().tell(Fetching {
+            queue: Some(FetchQueue { messages: 9, bytes: 900 }),
+            splits: [("bids/0".into(), fetch(8, Some(55))), ("bids/1".into(), fetch(0, Some(39)))].into(),
+        });
+        let snapshot = progress.snapshot();
+        let source = &snapshot.sources[0];
+        let shown = |split: &str| {
+            let partition = source.partitions.iter().find(|partition| partition.split.as_str() == split).unwrap();
+            (partition.position, partition.end, partition.lag, partition.rows, partition.fetched)
+        };
+        assert_eq!(shown("bids/0"), (13, Some(55), Some(42), 2, Some(8)));
+        assert_eq!(shown("bids/1"), (40, Some(40), Some(0), 0, Some(0)));
+        assert_eq!(shown("bids/2"), (2, Some(40), Some(38), 2, None));
+        assert_eq!((&*source.name, source.rows, source.lag, snapshot.lag), ("live", 4, Some(80), Some(80)));
+        assert_eq!(source.furthest_behind().unwrap().split.as_str(), "bids/0");
+        assert_eq!(source.fetch_queue, Some(FetchQueue { messages: 9, bytes: 900 }));
+        assert!(snapshot.rows_per_second > 0.0);
+    }
+
+    #[test]
     fn a_source_that_is_silent_is_active_when_those_before_it_are_done() {
         let topic = || SourceState::new("1", "kafka", Splits::side_by_side([SplitState::new("bids/0".into(), 0)]));
         let mut state = files("csv", &[("a.csv", 100)]);
-        let progress = Progress::new(2);
+        let progress = Progress::new(["0", "1"]);
         progress.begin(&[state.clone(), topic()]);
         assert_eq!(progress.snapshot().active, 0);
-        state.apply(&[Advance::new("a.csv".into(), 0, 100).with_done(true)], 1).unwrap();
-        progress.advance(0, &state, 1, None);
+        let done = Advance::new("a.csv".into(), 0, 100).with_done(true);
+        state.apply(std::slice::from_ref(&done), 1).unwrap();
+        count(&progress, &state, &done, 1);
         assert_eq!(progress.snapshot().active, 1);
-        let restarted = Progress::new(2);
+        let restarted = Progress::new(["0", "1"]);
         restarted.begin(&[state, topic()]);
         assert_eq!(restarted.snapshot().active, 1);
     }

@@ -214,17 +214,17 @@ def machine() -> str:
     return f"{platform.system()} {platform.machine()}, {cpu}, {NUM_THREADS} CPUs used"
 
 
-def print_table(rows: list[Row]) -> None:
-    widths = [max(len(cells[i]) for cells in (Row.HEAD, *(row.cells for row in rows))) for i in range(len(Row.HEAD))]
+def print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(cells[i]) for cells in (head, *rows)) for i in range(len(head))]
 
     def line(cells: tuple[str, ...]) -> str:
         numbers = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
         return f"| {cells[0].ljust(widths[0])} | {' | '.join(numbers)} |"
 
-    print(line(Row.HEAD))
+    print(line(head))
     print(f"|{'-' * (widths[0] + 2)}|{'|'.join('-' * (width + 1) + ':' for width in widths[1:])}|")
-    for row in rows:
-        print(line(row.cells))
+    for cells in rows:
+        print(line(cells))
 
 
 def arguments() -> argparse.Namespace:
@@ -244,6 +244,7 @@ def main() -> int:
     if given.list:
         for work in WORKS.values():
             print(f"{work.name:17} {work.title}{'' if work.by_default else ' (only by name)'}")
+        print(f"{'kafka':17} a topic, beside librdkafka and Flink (alone, and only by name)")
         return 0
     scale = float(os.environ.get("SEGUE_COMPARE_SCALE", "1"))
     num_rounds = int(os.environ.get("SEGUE_COMPARE_ROUNDS", "3"))
@@ -261,7 +262,7 @@ def main() -> int:
         except Failed as error:
             contest.problems.append(f"{name}: {error}")
         problems += contest.problems
-    print_table(rows)
+    print_table(Row.HEAD, [row.cells for row in rows])
     versions = (segue_version, *(f"{name} {version(peer)}" for peer, name in PEERS.items()))
     seconds, load = time.monotonic() - began, os.getloadavg()[0]
     print(f"\n{', '.join(versions)}; {machine()}")

@@ -302,6 +302,26 @@ impl RowPositions {
         })
     }
 
+    /// How many rows each of an item's `num_advances` advances has.
+    pub(crate) fn count_by_advance(&self, num_advances: usize) -> Vec<u64> {
+        let mut counts = vec![0; num_advances];
+        match &self.kind {
+            Kind::Mixed(advance, _) => {
+                for &index in &advance[self.offset..self.offset + self.len] {
+                    if let Some(count) = counts.get_mut(index as usize) {
+                        *count += 1;
+                    }
+                }
+            }
+            Kind::Consecutive(_) | Kind::Starts(_) => {
+                if let Some(count) = counts.first_mut() {
+                    *count = self.len as u64;
+                }
+            }
+        }
+        counts
+    }
+
     /// The first row of an advance that stands at `position` or behind it; the number of rows if there is none.
     pub(crate) fn first_behind(&self, advance: usize, position: u64) -> usize {
         match &self.kind {

@@ -8,6 +8,8 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use segue::options::{parse_duration, parse_size, parse_time};
 
+use super::metrics::MetricsAddr;
+
 const ABOUT: &str =
     "Reads files, then follows Kafka, as one ordered stream of rows under one schema, resumable at every row.";
 
@@ -251,8 +253,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION|batch", value_parser = checkpoint_interval)]
     pub(crate) checkpoint_interval: Option<CheckpointInterval>,
 
-    #[arg(long, hide = true, value_name = "HOST:PORT")]
-    pub(crate) metrics_addr: Option<String>,
+    /// Counters, positions and lag for Prometheus at http://HOST:PORT/metrics while the job runs; port 0 takes a free one,
+    /// which is told on stderr
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics_addr: Option<MetricsAddr>,
 
     #[command(flatten)]
     pub(crate) means: MeansArgs,

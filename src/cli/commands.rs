@@ -13,16 +13,17 @@ use segue::pipeline::{CommitPolicy, CopyOptions};
 use segue::schema::format_schema;
 
 use super::args::{self, CompletionsArgs, CopyArgs, GenArgs, OptionsArgs, OutputFormat, ReadArgs, SchemaArgs};
+use super::bad_records::OnError;
 use super::chain::{self, ChainParts, Described};
 use super::console::Console;
 use super::fault::{Failure, Fault};
 use super::input;
-use super::job::{self, Rows};
+use super::job::{self, Beside, Rows};
 use super::sink::{Printed, SinkTarget};
 
 /// Prints the rows of sources.
 pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failure> {
-    let on_error = job::check_run(&args.run)?;
+    let on_error = OnError::parse(&args.run).map_err(Failure::Faults)?;
     let printed = Printed::new(&args.output)?;
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
     let described = Described::new(&args.input, None, console)?;
@@ -31,10 +32,11 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
     let job = described.job(&args.job, None);
     let parts = ChainParts { job, provenance, stored, ..ChainParts::default() };
     let chain = described.build(parts, console).await?;
+    let metrics = job::metrics(&args.run, console).await?;
     let mut sink = printed.open(chain.hybrid.output_schema(), args.run.means.memory)?;
     let options = job::copy_options(&args.run, CommitPolicy::read());
-    let outcome =
-        job::run(&chain.hybrid, &mut sink, store.as_ref(), options, Some(&on_error), printed.rows(), console).await?;
+    let beside = Beside { console, rows: printed.rows(), on_error: Some(&on_error), metrics };
+    let outcome = job::run(&chain.hybrid, &mut sink, store.as_ref(), options, beside).await?;
     if outcome.summary.stopped || args.output.output == Some(OutputFormat::None) {
         console.note(job::told(&outcome.summary, store.is_some()));
     }
@@ -43,7 +45,7 @@ pub(crate) async fn read(args: &ReadArgs, console: &Console) -> Result<u8, Failu
 
 /// Copies the rows of sources into files or a topic.
 pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failure> {
-    let on_error = job::check_run(&args.run)?;
+    let on_error = OnError::parse(&args.run).map_err(Failure::Faults)?;
     let target = SinkTarget::parse(&args.to)?;
     let provenance = chain::provenance(args.run.metadata.as_deref())?;
     let described = Described::new(&args.input, Some(&target), console)?;
@@ -57,14 +59,14 @@ pub(crate) async fn copy(args: &CopyArgs, console: &Console) -> Result<u8, Failu
     let job = described.job(&args.job, Some(&target));
     let parts = ChainParts { job: job.clone(), provenance, stored, ..ChainParts::default() };
     let chain = described.build(parts, console).await?;
+    let metrics = job::metrics(&args.run, console).await?;
     let mut sink = target.open(&described.sink, &job, args.run.means.memory)?;
     if is_fresh {
         target.check_fresh(store.is_some())?;
     }
     let options = job::copy_options(&args.run, CommitPolicy::copy());
-    let outcome =
-        job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, Some(&on_error), Rows::Elsewhere, console)
-            .await?;
+    let beside = Beside { console, rows: Rows::Elsewhere, on_error: Some(&on_error), metrics };
+    let outcome = job::run(&chain.hybrid, sink.as_mut(), store.as_ref(), options, beside).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, store.is_some())));
     Ok(outcome.status)
 }
@@ -108,22 +110,16 @@ pub(crate) async fn generate_rows(args: &GenArgs, console: &Console) -> Result<u
     let Some(target) = target else {
         let mut sink = printed.open(hybrid.output_schema(), args.means.memory)?;
         let options = CopyOptions { read, commit: CommitPolicy::read(), ..CopyOptions::default() };
-        return Ok(job::run(&hybrid, &mut sink, None, options, None, printed.rows(), console).await?.status);
+        let beside = Beside { console, rows: printed.rows(), on_error: None, metrics: None };
+        return Ok(job::run(&hybrid, &mut sink, None, options, beside).await?.status);
     };
     let mut opened = target.open(&sink, &job, args.means.memory)?;
     target.check_fresh(false)?;
     // Nothing can be resumed here, so only the size ends a file.
     let commit = CommitPolicy::copy().with_bytes(None);
-    let outcome = job::run(
-        &hybrid,
-        opened.as_mut(),
-        None,
-        CopyOptions { read, commit, ..CopyOptions::default() },
-        None,
-        Rows::Elsewhere,
-        console,
-    )
-    .await?;
+    let options = CopyOptions { read, commit, ..CopyOptions::default() };
+    let beside = Beside { console, rows: Rows::Elsewhere, on_error: None, metrics: None };
+    let outcome = job::run(&hybrid, opened.as_mut(), None, options, beside).await?;
     console.note(format_args!("{target}: {}", job::told(&outcome.summary, false)));
     Ok(outcome.status)
 }

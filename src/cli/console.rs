@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use segue::progress::{Progress, ProgressUnit, Snapshot, SourceSnapshot};
+use segue::progress::{FetchQueue, Progress, ProgressUnit, Snapshot, SourceSnapshot};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -145,8 +145,9 @@ fn total(snapshot: &Snapshot) -> Option<(u64, u64, ProgressUnit)> {
     Some((alike.iter().map(|source| source.done).sum(), total, active.unit))
 }
 
-/// `1234567 rows, 12.3 MB of 45.6 MB, 01:02 left, 617283 rows/s, part-3.csv`, and `1234567 rows, 5 rows/s, lag 0`
-/// where there is no end: what matters first, since a narrow terminal cuts the end.
+/// `1234567 rows, 12.3 MB of 45.6 MB, 01:02 left, 617283 rows/s, part-3.csv`, and `1234567 rows, 5 rows/s, lag 23
+/// (bids/0 20), fetch queue 17 (1.2 kB)` where there is no end: what matters first, since a narrow terminal cuts the
+/// end.
 fn described(snapshot: &Snapshot) -> String {
     let mut parts = vec![counted(snapshot.rows(), "row")];
     match total(snapshot) {
@@ -157,16 +158,27 @@ fn described(snapshot: &Snapshot) -> String {
     if let Some(eta) = snapshot.eta {
         parts.push(format!("{} left", clock(eta)));
     }
-    parts.push(format!("{} rows/s", snapshot.rows_per_second().round() as u64));
-    if snapshot.rejected > 0 {
-        parts.push(format!("{} bad", snapshot.rejected));
+    parts.push(format!("{} rows/s", snapshot.rows_per_second.round() as u64));
+    if snapshot.rejected() > 0 {
+        parts.push(format!("{} bad", snapshot.rejected()));
     }
+    let active = snapshot.sources.get(snapshot.active);
     match snapshot.lag {
         // Which partition the last row was of says nothing.
-        Some(lag) => parts.push(format!("lag {lag}")),
-        None => parts.extend(snapshot.split.clone()),
+        Some(lag) => parts.push(format!("lag {lag}{}", active.map(furthest_behind).unwrap_or_default())),
+        None => parts.extend(snapshot.split.as_ref().map(ToString::to_string)),
+    }
+    if let Some(FetchQueue { messages, bytes: size }) = active.and_then(|source| source.fetch_queue) {
+        parts.push(format!("fetch queue {messages} ({})", bytes(size)));
     }
     parts.join(", ")
+}
+
+/// ` (bids/0 20)`: of several partitions the one that is furthest behind.
+fn furthest_behind(source: &SourceSnapshot) -> String {
+    let worst = source.furthest_behind().filter(|_| source.partitions.len() > 1);
+    let told = worst.and_then(|worst| Some(format!(" ({} {})", worst.split, worst.lag?)));
+    told.unwrap_or_default()
 }
 
 /// A size for people: `1.5 MB`, of 1024, as option values count.

@@ -22,6 +22,7 @@ use super::bad_records::OnError;
 use super::chain::Stored;
 use super::console::{Console, counted};
 use super::fault::{Failure, Fault};
+use super::metrics::MetricsServer;
 
 /// The exit status of a job that a signal has ended is this and the signal's number, as shells have it.
 const SIGNALLED: u8 = 128;
@@ -47,27 +48,38 @@ pub(crate) enum Rows {
     Terminal,
 }
 
+/// What goes on beside the rows.
+#[derive(Debug)]
+pub(crate) struct Beside<'a> {
+    pub(crate) console: &'a Console,
+    pub(crate) rows: Rows,
+    /// What becomes of bad records, if there can be any.
+    pub(crate) on_error: Option<&'a OnError>,
+    /// Who serves metrics, if somebody wants them.
+    pub(crate) metrics: Option<MetricsServer>,
+}
+
 /// Copies `hybrid` into `sink`, showing progress, until the end or the first signal.
 pub(crate) async fn run(
     hybrid: &HybridSource,
     sink: &mut dyn Sink,
     store: Option<&FileCheckpointStore>,
     mut options: CopyOptions,
-    on_error: Option<&OnError>,
-    rows: Rows,
-    console: &Console,
+    beside: Beside<'_>,
 ) -> Result<Outcome, Failure> {
+    let Beside { console, rows, on_error, metrics } = beside;
     if let Some(on_error) = on_error {
         on_error.apply(&mut options)?;
     }
-    let progress = Arc::new(Progress::new(hybrid.sources().len()));
-    options.progress = Some(Arc::clone(&progress));
+    let progress = Arc::new(Progress::new(hybrid.sources().iter().map(|source| source.name())));
+    options.read.progress = Some(Arc::clone(&progress));
     let signals = Signals::listen()?;
     let stdout_gone = if rows == Rows::Stdout { stop_with_stdout(&signals.stop) } else { None };
     let shown = console.show(Arc::clone(&progress), rows == Rows::Terminal);
+    let serving = metrics.map(|metrics| metrics.serve(Arc::clone(&progress)));
     let store = store.map(|store| store as &dyn CheckpointStore);
     let copied = pipeline::copy(hybrid, sink, store, options, &signals.stop).await;
-    drop(shown);
+    drop((shown, serving));
     // Also of a job that has failed.
     if let Some(on_error) = on_error {
         on_error.tell(&progress.rejected(), console);
@@ -174,20 +186,12 @@ pub(crate) fn copy_options(args: &RunArgs, policy: CommitPolicy) -> CopyOptions 
     CopyOptions { read: read_options(&args.means, args.limit), commit, ..CopyOptions::default() }
 }
 
-/// Refuses what a later version will do, and says what becomes of bad records.
-pub(crate) fn check_run(args: &RunArgs) -> Result<OnError, Failure> {
-    let mut faults = Vec::new();
-    if args.metrics_addr.is_some() {
-        faults.push(Fault::later("--metrics-addr"));
-    }
-    match OnError::parse(args) {
-        Ok(on_error) if faults.is_empty() => Ok(on_error),
-        Ok(_) => Err(Failure::Faults(faults)),
-        Err(wrong) => {
-            faults.extend(wrong);
-            Err(Failure::Faults(faults))
-        }
-    }
+/// Takes the address of `--metrics-addr`, and tells it: a port may have been left to the system.
+pub(crate) async fn metrics(args: &RunArgs, console: &Console) -> Result<Option<MetricsServer>, Failure> {
+    let Some(addr) = &args.metrics_addr else { return Ok(None) };
+    let server = MetricsServer::bind(addr).await?;
+    console.note(format_args!("metrics: {}", server.url()));
+    Ok(Some(server))
 }
 
 /// What was done, for people: `1234 rows in 1.2 s`, and how it goes on if it was stopped.

@@ -11,6 +11,7 @@ mod fault;
 mod input;
 mod job;
 mod memory;
+mod metrics;
 mod plan;
 mod sink;
 mod status;

@@ -180,8 +180,8 @@ pub trait RecordDecoder: Debug + Send {
     /// What is wrong with it: also if it is empty, or holds more than one record.
     fn decode_message(&mut self, message: &[u8]) -> Result<(), RecordFault>;
 
-    /// Decodes messages from `first` on. They stand one behind the other: each ends in `values` where `ends` says, and
-    /// there the next one starts. As [`Self::decode_message`] would have it, message by message.
+    /// Decodes messages from `first` on. They stand one behind the other, a line feed behind each: it ends in `values`
+    /// where `ends` says, and behind the line feed the next one starts. As [`Self::decode_message`] would have it, message by message.
     ///
     /// Returns the index of the next message: how many there are, or behind the bad one at which `on_bad` stopped.
     fn decode_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
@@ -224,10 +224,22 @@ pub(crate) fn each_message(
     ends.len()
 }
 
-/// Where message `index` stands among all that end where `ends` says.
+/// Where message `index` stands among all that end where `ends` says, without the line feed behind it.
 pub(crate) fn message_range(ends: &[usize], index: usize) -> Range<usize> {
-    let start = if index == 0 { 0 } else { ends[index - 1] };
+    let start = if index == 0 { 0 } else { ends[index - 1] + 1 };
     start..ends[index]
+}
+
+/// Messages as decoders take them: one behind the other, a line feed behind each, and where each ends.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn join_messages<M: AsRef<[u8]>>(messages: &[M]) -> (Vec<u8>, Vec<usize>) {
+    let (mut values, mut ends) = (Vec::new(), Vec::new());
+    for message in messages {
+        values.extend_from_slice(message.as_ref());
+        ends.push(values.len());
+        values.push(b'\n');
+    }
+    (values, ends)
 }
 
 /// Decoding that ends at the first fault.

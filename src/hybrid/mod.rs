@@ -23,6 +23,7 @@ pub use tolerance::MaxErrors;
 
 use crate::checkpoint::{Checkpoint, SourceState};
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::schema::{Provenance, format_schema, unify_schemas};
 use crate::source::{BadRecords, Boundedness, DEFAULT_BATCH_ROWS, DEFAULT_MEMORY_BYTES, Phase, Source};
 
@@ -61,6 +62,8 @@ pub struct ReadOptions {
     pub bad_records: BadRecords,
     /// How many bad records are allowed over the life of the job; any number without.
     pub max_errors: Option<MaxErrors>,
+    /// Where to count, made for as many sources as the chain has.
+    pub progress: Option<Arc<Progress>>,
 }
 
 impl Default for ReadOptions {
@@ -73,6 +76,7 @@ impl Default for ReadOptions {
             limit: None,
             bad_records: BadRecords::default(),
             max_errors: None,
+            progress: None,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ordered::DecodePool;
+use crate::progress::{Moved, Progress};
 use crate::source::{ChainBatch, ReadRequest, Source, SourceBatch, SourceStream};
 
 /// The next source's prefetch has an eighth of the memory, and at most this.
@@ -32,6 +33,7 @@ pub struct HybridStream {
     memory_bytes: usize,
     rows_left: Option<u64>,
     tolerance: Tolerance,
+    progress: Option<Arc<Progress>>,
     /// What comes behind the last item.
     failure: Option<Error>,
     phase: Reading,
@@ -89,8 +91,12 @@ impl HybridStream {
                 batch_rows: options.batch_rows.max(1),
                 budget: Budget::new(ahead_bytes(options.memory_bytes)).with_ceiling(options.memory_bytes),
                 pool: pool.clone(),
+                gauges: options.progress.as_ref().and_then(|progress| progress.gauges(index)),
             })
             .collect();
+        if let Some(progress) = &options.progress {
+            progress.begin(&checkpoint.sources);
+        }
         let mut stream = Self {
             sources,
             requests,
@@ -98,6 +104,7 @@ impl HybridStream {
             memory_bytes: options.memory_bytes,
             rows_left: options.limit,
             tolerance,
+            progress: options.progress,
             failure: None,
             phase: Reading::Done,
         };
@@ -182,6 +189,11 @@ impl HybridStream {
         state.take_up(item.changed());
         state.apply(item.advances(), num_rows)?;
         state.rejected += item.rejects().len() as u64;
+        if let Some(progress) = &self.progress {
+            let moved = Moved { rows: item.rows(), advances: item.advances(), changed: item.changed() };
+            progress.advance(index, state, &moved);
+            progress.reject(index, item.rejects().iter().map(|reject| (&reject.record, reject.is_kept)));
+        }
         if failure.is_some() {
             self.phase = Reading::Done;
             self.failure = failure;

@@ -11,6 +11,7 @@ use rdkafka::consumer::{BaseConsumer, ConsumerContext};
 use rdkafka::error::KafkaError;
 
 use super::QueueLimits;
+use super::statistics::Statistics;
 use crate::error::{Error, Result};
 
 /// Settings that reading relies on; with another value messages would be lost or repeated.
@@ -205,9 +206,11 @@ impl ClientSettings {
     }
 }
 
-/// Hears what a client has to say: log lines go into the log, and the last error is kept to explain a timeout.
+/// Hears what a client has to say: log lines go into the log, the last error is kept to explain a timeout, and the last
+/// statistics for whoever looks.
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
+    statistics: Mutex<Option<Statistics>>,
     last_error: Mutex<Option<String>>,
     fatal: Mutex<Option<KafkaError>>,
 }
@@ -216,6 +219,11 @@ impl Listener {
     /// The last error that the client told of, such as a refused connection.
     pub(crate) fn last_error(&self) -> Option<String> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The last statistics that nobody has taken yet.
+    pub(super) fn take_statistics(&self) -> Option<Statistics> {
+        self.statistics.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// An error after which the client can't go on: a login that was refused.
@@ -249,7 +257,14 @@ impl ClientContext for Listener {
         }
     }
 
-    fn stats_raw(&self, _statistics: &[u8]) {}
+    fn stats_raw(&self, json: &[u8]) {
+        match Statistics::parse(json) {
+            Ok(statistics) => {
+                *self.statistics.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
+            }
+            Err(e) => tracing::debug!("librdkafka's statistics can't be read: {e}"),
+        }
+    }
 }
 
 impl ConsumerContext for Listener {}

@@ -15,7 +15,7 @@ use tracing::warn;
 use super::decoding::{DecodedMessages, Decoding};
 use super::lookup::Lookup;
 use super::loss::{self, OnDataLoss};
-use super::micro_batch::{EntryKind, Limits, MicroBatch};
+use super::micro_batch::{Limits, MicroBatch, RunKind};
 use super::partition::{Partition, PartitionIndex, PartitionState};
 use super::queue::{BatchQueue, Event};
 use super::wait::wait_while;
@@ -25,6 +25,7 @@ use crate::budget::{Budget, Permit};
 use crate::checkpoint::SplitState;
 use crate::error::{Error, Result};
 use crate::ordered::{Closed, DecodePool, OrderedSender, worker_error};
+use crate::progress::{FetchGauges, FetchQueue, Fetching};
 use crate::source::{Decoded, Rest, SourceBatch};
 
 /// How long the thread sleeps at most: so soon it sees that nobody reads any more, and serves what the client
@@ -62,6 +63,8 @@ pub(super) struct Consumer {
     pub(super) budget: Budget,
     pub(super) pool: DecodePool,
     pub(super) sender: OrderedSender<Decoded>,
+    /// Where to tell what is fetched, if somebody looks.
+    pub(super) gauges: Option<Arc<FetchGauges>>,
     /// Whether it was said that no broker can be reached.
     pub(super) is_cut_off: bool,
     pub(super) watch: Watch,
@@ -100,14 +103,17 @@ impl Consumer {
                 Ok(Err(Stop::Failed(error))) => Some(error),
                 Err(payload) => Some(worker_error(payload.as_ref())),
             };
-            let Self { sender, queue, .. } = consumer;
+            let Self { sender, queue, watch, gauges, .. } = consumer;
             if let Some(error) = error {
                 // Nobody to tell it to is the end as well.
                 let _ = wait_while(sender.submit(async { Err(error) }.boxed(), None), || true);
             }
             // The reader goes on before the client has said goodbye to its brokers.
             drop(sender);
-            drop(queue);
+            drop((queue, watch));
+            if let Some(gauges) = gauges {
+                gauges.tell(Fetching { queue: Some(FetchQueue::default()), ..Fetching::default() });
+            }
         };
         let handle = thread::Builder::new()
             .name("segue-kafka".into())
@@ -154,10 +160,10 @@ impl Consumer {
             }
             let wait = batch.wait(&self.limits, now);
             if wait == Some(Duration::ZERO) {
-                let (entries, bytes) = (batch.len(), batch.value_bytes());
-                chunk = (self.limits.bytes * batch.num_rows() / bytes.max(1)).clamp(1, MAX_TAKEN);
+                let (rows, bytes) = (batch.num_rows(), batch.value_bytes());
+                chunk = (self.limits.bytes * rows / bytes.max(1)).clamp(1, MAX_TAKEN);
                 self.submit(batch)?;
-                batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((entries, bytes)));
+                batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((rows, bytes)));
                 if self.is_done() {
                     return Ok(());
                 }
@@ -288,7 +294,7 @@ impl Consumer {
             }
             state.state.done = true;
             let position = state.state.position;
-            batch.push(which, position, EntryKind::Done, position, now);
+            batch.push(which, position, RunKind::Done, position, now);
             self.queue
                 .stop(partition.topic, partition.id)
                 .map_err(|e| kafka(partition.split.as_str(), "end reading it", e))?;
@@ -304,6 +310,7 @@ impl Consumer {
         index: &PartitionIndex,
         batch: &mut MicroBatch,
     ) -> Result<usize, Stop> {
+        let tombstones_are_rows = self.decoding.tombstones_are_rows();
         let (states, partitions) = (&mut self.states, &self.partitions);
         let (mut failed, mut out_of_range, mut stopped) = (None, Vec::new(), Vec::new());
         let mut has_doubts = false;
@@ -338,9 +345,10 @@ impl Consumer {
                         state.move_to(stop, now);
                     } else {
                         state.move_to(offset + 1, now);
-                        match message.value() {
-                            Some(value) => batch.push_row(which, from, &message, value, now),
-                            None => batch.push(which, from, EntryKind::Skip, offset + 1, now),
+                        if tombstones_are_rows || message.value().is_some() {
+                            batch.push_row(which, from, &message, now);
+                        } else {
+                            batch.push(which, from, RunKind::Skip, offset + 1, now);
                         }
                     }
                 }
@@ -352,7 +360,7 @@ impl Consumer {
                         // Of a marker, or what compaction left of a message, the epoch isn't told.
                         state.leader_epoch = None;
                         state.move_to(end, now);
-                        batch.push(which, from, EntryKind::Skip, end, now);
+                        batch.push(which, from, RunKind::Skip, end, now);
                     }
                 }
                 Event::Failed { code: RDKafkaErrorCode::AutoOffsetReset, reason, .. } => {
@@ -371,7 +379,7 @@ impl Consumer {
             }
             if state.is_stop_reached() {
                 state.state.done = true;
-                batch.push(which, from, EntryKind::Done, state.state.position, now);
+                batch.push(which, from, RunKind::Done, state.state.position, now);
                 stopped.push(which);
             }
         });
@@ -414,10 +422,10 @@ impl Consumer {
         self.queue.stop(partition.topic, partition.id).map_err(|e| kafka(split, "end reading it", e))?;
         let now = Instant::now();
         state.move_to(to, now);
-        batch.push(which, wanted, EntryKind::Skip, to, now);
+        batch.push(which, wanted, RunKind::Skip, to, now);
         if state.is_stop_reached() {
             state.state.done = true;
-            batch.push(which, wanted, EntryKind::Done, to, now);
+            batch.push(which, wanted, RunKind::Done, to, now);
             return Ok(());
         }
         self.queue.start(partition.topic, partition.id, to).map_err(|e| kafka(split, "begin to read it", e))?;
@@ -435,6 +443,9 @@ impl Consumer {
                 let reason = listener.last_error().map_or_else(String::new, |reason| format!(": {reason}"));
                 warn!("no broker can be reached any more, and it is tried again and again{reason}");
             }
+        }
+        if let (Some(statistics), Some(gauges)) = (listener.take_statistics(), &self.gauges) {
+            gauges.tell(statistics.fetching(&self.partitions, &self.states));
         }
         match listener.take_fatal() {
             None => Ok(()),
@@ -473,8 +484,8 @@ impl Consumer {
         if batch.is_empty() {
             return Ok(());
         }
-        for (partition, _) in &batch.touched {
-            let state = &mut self.states[*partition as usize];
+        for partition in batch.moved() {
+            let state = &mut self.states[partition as usize];
             // What was read is there.
             state.set_end(state.end().max(state.state.position));
             state.note_epoch();
@@ -515,7 +526,7 @@ impl Consumer {
     }
 }
 
-/// Starts to decode a micro-batch from entry `first` on, and what is left of it when that is asked for.
+/// Starts to decode a micro-batch from row `first` on, and what is left of it when that is asked for.
 fn start(
     pool: DecodePool,
     decoding: Arc<Decoding>,

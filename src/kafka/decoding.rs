@@ -11,8 +11,9 @@ use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use bytes::Bytes;
 
 use super::KafkaSource;
-use super::micro_batch::{EntryKind, Extras, Header, MicroBatch, Wanted};
-use crate::checkpoint::{Advance, RowPositions};
+use super::micro_batch::{Advances, Extras, Header, MicroBatch, Wanted};
+use super::tombstones::{Messages, OnTombstone};
+use crate::checkpoint::RowPositions;
 use crate::error::{BadRecord, Error, PositionUnit, Result};
 #[cfg(feature = "csv")]
 use crate::format::csv::{CsvColumn, CsvPlan};
@@ -30,6 +31,7 @@ pub(super) struct Decoding {
     schema: SchemaRef,
     provenance: Vec<Provenance>,
     bad_records: BadRecords,
+    on_tombstone: OnTombstone,
 }
 
 impl Decoding {
@@ -73,6 +75,7 @@ impl Decoding {
             schema: request.schema(),
             provenance: request.provenance.clone(),
             bad_records: request.bad_records(source.options.ignores_parse_errors(source.format)),
+            on_tombstone: OnTombstone::new(source.tombstones, &source.mapping, request.columns.fields()),
         })
     }
 
@@ -80,6 +83,11 @@ impl Decoding {
     pub(super) fn wanted(&self) -> Wanted {
         let has = |column| self.provenance.contains(&column);
         Wanted { timestamps: has(Provenance::Timestamp), keys: has(Provenance::Key), headers: has(Provenance::Headers) }
+    }
+
+    /// Whether messages without a value are rows, be they bad ones.
+    pub(super) fn tombstones_are_rows(&self) -> bool {
+        self.on_tombstone.is_row()
     }
 
     /// The schema of every batch.
@@ -92,40 +100,36 @@ impl Decoding {
         self.fit.missing()
     }
 
-    /// Decodes a micro-batch from entry `first` on, up to the first bad message if those fail: what is read before it
+    /// Decodes a micro-batch from row `first` on, up to the first bad message if those fail: what is read before it
     /// doesn't depend on where micro-batches happen to end.
     pub(super) fn decode(&self, batch: &MicroBatch, first: usize) -> Result<DecodedMessages> {
-        if batch.num_rows() == 0 {
-            let advances = self.advances(batch, first, batch.len(), batch.len());
-            let item = SourceBatch::progress(SchemaRef::clone(&self.schema), advances.list);
+        let ends = batch.value_ends();
+        if ends.is_empty() {
+            let item = SourceBatch::progress(SchemaRef::clone(&self.schema), batch.advances(&(0..0)).list);
             return Ok(DecodedMessages { item: Some(item), fault: None, rest: None });
         }
-        let (entries, ends): (Vec<usize>, Vec<usize>) = batch.value_ends().unzip();
-        let first_row = entries.partition_point(|entry| *entry < first);
-        let mut decoder = self.decoder.decoder(entries.len() - first_row)?;
+        let mut decoder = self.decoder.decoder(ends.len() - first)?;
         let (mut rejects, mut reject_bytes, mut fault) = (Vec::new(), 0, None);
         let mut bad_rows = Vec::new();
-        let next_row = decoder.decode_messages(batch.values(), &ends, first_row, &mut |row, bad| {
+        let messages = Messages { values: batch.values(), ends, tombstones: batch.tombstones() };
+        let next_row = self.on_tombstone.decode_messages(&mut *decoder, &messages, first, &mut |row, bad| {
             if self.bad_records == BadRecords::Fail {
                 fault = Some((row, bad));
                 return ControlFlow::Break(());
             }
             bad_rows.push(row);
-            let reject = self.reject(batch, (entries[row], message_range(&ends, row)), bad);
+            let reject = self.reject(batch, row, bad);
             reject_bytes += reject.num_bytes();
             rejects.push(reject);
             if reject_bytes > MAX_REJECT_BYTES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        let stop_row = fault.as_ref().map_or(next_row, |(row, _)| *row);
-        let is_good = |row: &usize| bad_rows.binary_search(row).is_err();
-        let rows: Vec<Row> =
-            (first_row..stop_row).filter(is_good).map(|row| Row { row, entry: entries[row] }).collect();
-        let decoded = decoder.finish()?;
         // Behind the last message that was looked at; what follows without a value belongs to it.
-        let looked_at = entries.get(stop_row).copied().unwrap_or(batch.len());
-        let moves = self.advances(batch, first, looked_at, looked_at);
+        let looked_at = fault.as_ref().map_or(next_row, |(row, _)| *row);
+        let rows = GoodRows { looked_at: first..looked_at, bad: &bad_rows };
+        let decoded = self.on_tombstone.with_null_rows(decoder.finish()?, rows.iter(), messages.tombstones)?;
+        let moves = batch.advances(&rows.looked_at);
         let fitted = {
-            let positions = self.positions(batch, &rows, &moves)?;
+            let positions = positions(batch, &rows, &moves)?;
             let own = self.own_columns(batch, &rows);
             fit_rows(
                 &self.fit,
@@ -134,114 +138,81 @@ impl Decoding {
                 self.bad_records,
             )?
         };
-        for bad in fitted.faults {
-            let Row { row, entry } = rows[bad.row];
-            let range = message_range(&ends, row);
-            let of_row = RecordFault::new(0..range.len(), bad.reason, bad.message).in_column(bad.column);
-            match self.bad_records {
-                BadRecords::Fail => fault = Some((row, of_row)),
-                _ => rejects.push(self.reject(batch, (entry, range), of_row)),
+        if !fitted.faults.is_empty() {
+            let rows: Vec<usize> = rows.iter().collect();
+            for bad in fitted.faults {
+                let row = rows[bad.row];
+                let of_row = RecordFault::new(0..message_range(ends, row).len(), bad.reason, bad.message);
+                let of_row = of_row.in_column(bad.column);
+                match self.bad_records {
+                    BadRecords::Fail => fault = Some((row, of_row)),
+                    _ => rejects.push(self.reject(batch, row, of_row)),
+                }
             }
         }
-        let end = match &fault {
-            Some((row, _)) => entries[*row],
-            None => looked_at,
-        };
-        let fault = fault.map(|(row, fault)| Error::BadRecord(Box::new(self.bad_record(batch, entries[row], fault))));
-        let rest = (end < batch.len() && fault.is_none()).then_some(end);
-        if end == first {
+        let end = fault.as_ref().map_or(looked_at, |(row, _)| *row);
+        let fault = fault.map(|(row, fault)| Error::BadRecord(Box::new(self.bad_record(batch, row, fault))));
+        let rest = (end < ends.len() && fault.is_none()).then_some(end);
+        let moves = if end == looked_at { moves } else { batch.advances(&(first..end)) };
+        if moves.list.is_empty() {
             return Ok(DecodedMessages { item: None, fault, rest });
         }
-        let moves = if end == looked_at { moves } else { self.advances(batch, first, looked_at, end) };
         let item = SourceBatch::try_new(fitted.batch, fitted.rows, moves.list)?.with_rejects(rejects);
         Ok(DecodedMessages { item: Some(item), fault, rest })
     }
 
-    /// Where rows stand, and which of the moves each belongs to.
-    fn positions(&self, batch: &MicroBatch, rows: &[Row], advances: &Advances) -> Result<RowPositions> {
-        let entry = |row: &Row| &batch.entries[row.entry];
-        let which: Vec<u32> = rows.iter().map(|row| advances.of_partition(entry(row).partition)).collect();
-        let offsets: Vec<u64> = rows.iter().map(|row| entry(row).next - 1).collect();
-        RowPositions::mixed(which, offsets)
-    }
-
-    /// A bad message: its entry, and where its value stands.
-    fn reject(&self, batch: &MicroBatch, (entry, value): (usize, Range<usize>), fault: RecordFault) -> Reject {
+    /// The bad message of a row.
+    fn reject(&self, batch: &MicroBatch, row: usize, fault: RecordFault) -> Reject {
         let is_kept = self.bad_records == BadRecords::Keep;
-        let raw = is_kept.then(|| Bytes::copy_from_slice(without_line_end(&batch.values()[value])));
-        let split = batch.partitions[batch.entries[entry].partition as usize].split.clone();
-        Reject { split, record: self.bad_record(batch, entry, fault), is_kept, raw }
+        let value = message_range(batch.value_ends(), row);
+        let has_value = batch.tombstones().binary_search(&row).is_err();
+        let raw = (is_kept && has_value).then(|| Bytes::copy_from_slice(without_line_end(&batch.values()[value])));
+        let record = self.bad_record(batch, row, fault);
+        Reject { split: batch.place(row).0.split.clone(), record, is_kept, raw }
     }
 
-    fn bad_record(&self, batch: &MicroBatch, entry: usize, fault: RecordFault) -> BadRecord {
-        let entry = &batch.entries[entry];
-        let split = batch.partitions[entry.partition as usize].split.as_str();
-        let record = BadRecord::new(split, entry.next - 1, PositionUnit::Offset, fault.reason, fault.message);
+    fn bad_record(&self, batch: &MicroBatch, row: usize, fault: RecordFault) -> BadRecord {
+        let (partition, offset) = batch.place(row);
+        let split = partition.split.as_str();
+        let record = BadRecord::new(split, offset, PositionUnit::Offset, fault.reason, fault.message);
         BadRecord { column: fault.column, hint: fault.hint, ..record }
     }
 
-    /// The moves of the entries `first..end`, one for each partition of those in `first..looked_at`: a partition that
-    /// doesn't come up there may be done.
-    fn advances(&self, batch: &MicroBatch, first: usize, looked_at: usize, end: usize) -> Advances {
-        const NONE: u32 = u32::MAX;
-        let mut advances = Advances { list: Vec::with_capacity(batch.touched.len()), index: Vec::new() };
-        // Where each partition stood before.
-        let mut stood: Vec<(u32, u64)> = batch.touched.clone();
-        for entry in &batch.entries[..first] {
-            if let Some((_, from)) = stood.iter_mut().find(|(partition, _)| *partition == entry.partition) {
-                *from = entry.next;
-            }
-        }
-        for (index, entry) in batch.entries[..looked_at].iter().enumerate().skip(first) {
-            let partition = entry.partition as usize;
-            if advances.index.len() <= partition {
-                advances.index.resize(partition + 1, NONE);
-            }
-            if advances.index[partition] == NONE {
-                let from = stood.iter().find(|(known, _)| *known == entry.partition).map_or(0, |(_, from)| *from);
-                advances.index[partition] = advances.list.len() as u32;
-                advances.list.push(Advance::new(batch.partitions[partition].split.clone(), from, from));
-            }
-            if index < end {
-                let advance = &mut advances.list[advances.index[partition] as usize];
-                advance.to = entry.next;
-                advance.done |= entry.kind == EntryKind::Done;
-            }
-        }
-        advances
-    }
-
     /// The columns of provenance that only messages have.
-    fn own_columns(&self, batch: &MicroBatch, rows: &[Row]) -> Vec<(Provenance, ArrayRef)> {
-        let partition = |row: &Row| &batch.partitions[batch.entries[row.entry].partition as usize];
+    fn own_columns(&self, batch: &MicroBatch, rows: &GoodRows<'_>) -> Vec<(Provenance, ArrayRef)> {
         let none = Extras::default();
         let extras = batch.extras.as_ref().unwrap_or(&none);
+        let places = || {
+            let all = batch.places(rows.looked_at.clone()).flat_map(|(partition, first, num_rows)| {
+                let partition = &batch.partitions[partition as usize];
+                (first..first + num_rows as u64).map(move |offset| (partition, offset))
+            });
+            rows.looked_at.clone().zip(all).filter(|(row, _)| rows.is_good(*row)).map(|(_, place)| place)
+        };
         let own = |column: &Provenance| -> Option<(Provenance, ArrayRef)> {
             let array: ArrayRef = match column {
                 Provenance::Split => {
-                    Arc::new(StringArray::from_iter_values(rows.iter().map(|row| partition(row).split.as_str())))
+                    Arc::new(StringArray::from_iter_values(places().map(|(partition, _)| partition.split.as_str())))
                 }
                 Provenance::Topic => {
-                    Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &*partition(row).topic_name)))
+                    Arc::new(StringArray::from_iter_values(places().map(|(partition, _)| &*partition.topic_name)))
                 }
                 Provenance::Partition => {
-                    Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| partition(row).id)))
+                    Arc::new(Int32Array::from_iter_values(places().map(|(partition, _)| partition.id)))
                 }
-                Provenance::Offset => Arc::new(Int64Array::from_iter_values(
-                    rows.iter().map(|row| (batch.entries[row.entry].next - 1) as i64),
-                )),
+                Provenance::Offset => Arc::new(Int64Array::from_iter_values(places().map(|(_, offset)| offset as i64))),
                 Provenance::Timestamp => {
-                    let timestamps = rows.iter().map(|row| extras.timestamps.get(row.row).copied().flatten());
+                    let timestamps = rows.iter().map(|row| extras.timestamps.get(row).copied().flatten());
                     Arc::new(TimestampMillisecondArray::from_iter(timestamps).with_timezone("UTC"))
                 }
                 Provenance::Key => {
                     let mut keys = BinaryBuilder::new();
-                    let key = |row: &Row| extras.keys.get(row.row).and_then(Option::as_deref);
+                    let key = |row: usize| extras.keys.get(row).and_then(Option::as_deref);
                     rows.iter().for_each(|row| keys.append_option(key(row)));
                     Arc::new(keys.finish())
                 }
                 Provenance::Headers => {
-                    headers(rows.iter().map(|row| extras.headers.get(row.row).map_or(&[][..], Vec::as_slice)))
+                    headers(rows.iter().map(|row| extras.headers.get(row).map_or(&[][..], Vec::as_slice)))
                 }
                 _ => return None,
             };
@@ -251,7 +222,7 @@ impl Decoding {
     }
 }
 
-/// What a micro-batch gives: rows, and if it stopped early the bad message at which it did, or the entry at which the
+/// What a micro-batch gives: rows, and if it stopped early the bad message at which it did, or the row at which the
 /// rest begins.
 pub(super) struct DecodedMessages {
     pub(super) item: Option<SourceBatch>,
@@ -259,28 +230,48 @@ pub(super) struct DecodedMessages {
     pub(super) rest: Option<usize>,
 }
 
-/// A message: its place among those with a value, and among all entries.
-#[derive(Debug, Clone, Copy)]
-struct Row {
-    row: usize,
-    entry: usize,
+/// The rows that were looked at, but for the bad ones.
+struct GoodRows<'a> {
+    looked_at: Range<usize>,
+    /// In their order.
+    bad: &'a [usize],
 }
 
-/// One advance for each partition that moved.
-struct Advances {
-    list: Vec<Advance>,
-    /// The place of each partition's advance.
-    index: Vec<u32>,
-}
+impl GoodRows<'_> {
+    fn is_good(&self, row: usize) -> bool {
+        self.bad.binary_search(&row).is_err()
+    }
 
-impl Advances {
-    fn of_partition(&self, partition: u32) -> u32 {
-        self.index[partition as usize]
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        self.looked_at.clone().filter(|row| self.is_good(*row))
     }
 }
 
+/// Where rows stand, and which of the moves each belongs to.
+fn positions(batch: &MicroBatch, rows: &GoodRows<'_>, moves: &Advances) -> Result<RowPositions> {
+    let num_rows = rows.looked_at.len();
+    let mut places = batch.places(rows.looked_at.clone());
+    // Mostly a micro-batch is a part of one long run.
+    let positions = match (places.next(), places.next(), moves.list.len()) {
+        (Some((_, first, num_rows)), None, 1) => RowPositions::consecutive(first, num_rows),
+        _ => {
+            let (mut which, mut offsets) = (Vec::with_capacity(num_rows), Vec::with_capacity(num_rows));
+            for (partition, first, num_rows) in batch.places(rows.looked_at.clone()) {
+                which.resize(which.len() + num_rows, moves.index_of(partition));
+                offsets.extend(first..first + num_rows as u64);
+            }
+            RowPositions::mixed(which, offsets)?
+        }
+    };
+    if rows.bad.is_empty() {
+        return Ok(positions);
+    }
+    positions.pick(&rows.iter().map(|row| row - rows.looked_at.start).collect::<Vec<_>>())
+}
+
 /// The column `_headers`: names may repeat, values may be null.
-fn headers<'a>(rows: impl ExactSizeIterator<Item = &'a [Header]>) -> ArrayRef {
+fn headers<'a>(rows: impl Iterator<Item = &'a [Header]>) -> ArrayRef {
+    let rows: Vec<&[Header]> = rows.collect();
     let DataType::List(item) = Provenance::Headers.field().data_type().clone() else {
         return arrow::array::new_null_array(Provenance::Headers.field().data_type(), rows.len());
     };

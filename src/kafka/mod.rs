@@ -8,8 +8,9 @@
 //!
 //! Partitions are assigned by segue itself, with the offsets of the checkpoint; no consumer group decides
 //! anything. Topics may be named or taken by a pattern; partitions and topics that come later are looked for by a
-//! second thread, segue-topics, and read from their beginning. A position is the next offset to read. Messages without a value (tombstones), transaction markers
-//! and compacted offsets move positions without rows.
+//! second thread, segue-topics, and read from their beginning. A position is the next offset to read. Messages without
+//! a value (tombstones; unless [`Tombstones`] says otherwise), transaction markers and compacted offsets move positions
+//! without rows.
 
 mod address;
 mod ask;
@@ -24,6 +25,8 @@ mod offsets;
 mod partition;
 mod queue;
 mod state;
+mod statistics;
+mod tombstones;
 mod topic_ids;
 mod topics;
 mod wait;
@@ -50,6 +53,7 @@ use self::micro_batch::Limits;
 pub use self::offsets::{DefaultStart, PartitionOffsets, StartOffsets, StopOffsets};
 use self::partition::{Partition, PartitionState};
 use self::queue::BatchQueue;
+pub use self::tombstones::Tombstones;
 pub use self::topics::{TopicPattern, Topics};
 use self::watch::{KnownTopic, Watch, Watched};
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
@@ -103,6 +107,7 @@ pub struct KafkaSource {
     start: StartOffsets,
     stop: StopOffsets,
     linger: Duration,
+    tombstones: Tombstones,
     on_gap: OnGap,
     on_data_loss: Option<OnDataLoss>,
     on_topic_deleted: OnTopicDeleted,
@@ -125,6 +130,7 @@ pub struct KafkaSourceBuilder {
     start: StartOffsets,
     stop: StopOffsets,
     linger: Duration,
+    tombstones: Tombstones,
     on_gap: OnGap,
     on_data_loss: Option<OnDataLoss>,
     on_topic_deleted: OnTopicDeleted,
@@ -147,6 +153,7 @@ impl KafkaSource {
             start: StartOffsets::default(),
             stop: StopOffsets::default(),
             linger: DEFAULT_LINGER,
+            tombstones: Tombstones::default(),
             on_gap: OnGap::default(),
             on_data_loss: None,
             on_topic_deleted: OnTopicDeleted::default(),
@@ -242,6 +249,13 @@ impl KafkaSourceBuilder {
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// Sets what becomes of messages without a value; they are no rows without.
+    #[must_use]
+    pub fn tombstones(mut self, tombstones: Tombstones) -> Self {
+        self.tombstones = tombstones;
         self
     }
 
@@ -359,6 +373,7 @@ impl KafkaSourceBuilder {
             start: self.start,
             stop: self.stop,
             linger: self.linger,
+            tombstones: self.tombstones,
             on_gap: self.on_gap,
             on_data_loss: self.on_data_loss,
             on_topic_deleted: self.on_topic_deleted,
@@ -434,11 +449,11 @@ impl Source for KafkaSource {
         }
         let queued = QueueLimits::new(request.budget.limit_bytes());
         let failed = |e| self.settings.client_error("properties", "begin to read from there", e);
-        let consumer: BaseConsumer<Listener> = self
-            .settings
-            .reading_config(&queued, self.stop != StopOffsets::Never)
-            .create_with_context(Listener::default())
-            .map_err(failed)?;
+        let mut config = self.settings.reading_config(&queued, self.stop != StopOffsets::Never);
+        if request.gauges.is_some() && self.settings.get(STATISTICS_INTERVAL).is_none() {
+            config.set(STATISTICS_INTERVAL, STATISTICS_INTERVAL_MS);
+        }
+        let consumer: BaseConsumer<Listener> = config.create_with_context(Listener::default()).map_err(failed)?;
         let mut queue = BatchQueue::new(consumer);
         let mut partitions = Vec::with_capacity(states.len());
         for state in &states {
@@ -466,6 +481,7 @@ impl Source for KafkaSource {
                 bytes: MICRO_BATCH_BYTES.min(request.budget.limit_bytes() / 16),
                 linger: self.linger,
             },
+            gauges: request.gauges,
             is_cut_off: false,
             _queued: request.budget.lane().try_acquire(queued.held_bytes),
             budget: request.budget,
@@ -495,6 +511,10 @@ impl Source for KafkaSource {
     }
 }
 
+/// How often librdkafka tells its statistics, in milliseconds. With a thousand partitions each time is a megabyte of
+/// text, so not more often than somebody looks: a log line comes every 10 s, a scrape seldom more often.
+const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
+const STATISTICS_INTERVAL_MS: &str = "5000";
 /// How often partitions and topics that are new are looked for.
 const DEFAULT_DISCOVERY: Duration = Duration::from_secs(30);
 

@@ -5,6 +5,7 @@ use super::value::{parse_duration, parse_millis};
 use crate::error::{Error, Result};
 use crate::kafka::{
     DefaultStart, KafkaSourceBuilder, OnDataLoss, OnTopicDeleted, PartitionOffsets, StartOffsets, StopOffsets,
+    Tombstones,
 };
 
 /// Where reading begins, by the options of a source.
@@ -68,6 +69,15 @@ pub(super) fn stop_offsets(source: &SourceOptions) -> Result<StopOffsets> {
         Given::Timestamp(millis) => StopOffsets::Timestamp(millis),
         Given::Offsets(offsets) => StopOffsets::At(offsets),
     })
+}
+
+/// What becomes of messages without a value.
+pub(super) fn tombstones(source: &SourceOptions) -> Tombstones {
+    match source.text("scan.tombstone") {
+        Some("null-row") => Tombstones::NullRow,
+        Some("fail") => Tombstones::Fail,
+        _ => Tombstones::Skip,
+    }
 }
 
 /// Checks what doesn't depend on format and schema.
@@ -187,6 +197,18 @@ mod tests {
     }
 
     #[test]
+    fn tombstones_are_what_the_option_says() {
+        for (options, expected) in [
+            (&[][..], Tombstones::Skip),
+            (&["scan.tombstone=skip"], Tombstones::Skip),
+            (&["scan.tombstone=null-row"], Tombstones::NullRow),
+            (&["scan.tombstone=fail"], Tombstones::Fail),
+        ] {
+            assert_eq!(tombstones(&topic(options).unwrap()), expected);
+        }
+    }
+
+    #[test]
     fn a_mode_and_its_value_stand_together() {
         for (options, fault) in [
             (
@@ -251,7 +273,7 @@ mod tests {
             ),
             (&["0.topic-pattern=b.*"], "option '0.topic-pattern': the source has its topics already"),
             (&["scan.on-data-loss=refill"], "option 'scan.on-data-loss': refill is not in this version"),
-            (&["scan.tombstone=fail"], "option 'scan.tombstone' is not in this version"),
+            (&["scan.tombstone=null"], "option 'scan.tombstone': 'null' is none of skip, null-row, fail"),
             (
                 &["properties.bootstrap.servers=x"],
                 "option 'properties.bootstrap.servers': it can't be set: the address names the brokers",

@@ -384,7 +384,13 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         "fail",
         "a topic that is deleted while it is read, or between two runs",
     ),
-    key(Kafka, "scan.tombstone", OneOf(&["skip", "null-row", "fail"]), "skip", "messages without a value").later(),
+    key(
+        Kafka,
+        "scan.tombstone",
+        OneOf(&["skip", "null-row", "fail"]),
+        "skip",
+        "messages without a value: no row, a row of nulls with its key and offset, or a bad record",
+    ),
     key(
         Kafka,
         "scan.topic-partition-discovery.interval",

@@ -337,6 +337,7 @@ impl SourceOptions {
             builder = builder.json(super::json::json_options(self)?);
         }
         let builder = super::kafka::with_changes(self, builder)?;
+        let builder = builder.tombstones(super::kafka::tombstones(self));
         Ok(builder.start(super::kafka::start_offsets(self)?).stop(super::kafka::stop_offsets(self)?))
     }
 

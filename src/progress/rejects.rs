@@ -29,6 +29,17 @@ impl RejectCounts {
         self.num_kept += u64::from(is_kept);
     }
 
+    /// Both together.
+    #[must_use]
+    pub(super) fn joined(mut self, other: &Self) -> Self {
+        for (key, alike) in &other.counts {
+            let first = || RejectCount { count: 0, first: alike.first.clone() };
+            self.counts.entry(key.clone()).or_insert_with(first).count += alike.count;
+        }
+        self.num_kept += other.num_kept;
+        self
+    }
+
     /// Each reason, and column, that came up.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, &RejectCount)> {
         self.counts.iter().map(|((reason, _), count)| (*reason, count))

@@ -52,6 +52,7 @@ use crate::budget::Budget;
 use crate::checkpoint::{Advance, RowPositions, SourceState, SplitState};
 use crate::error::{Error, Result};
 use crate::ordered::DecodePool;
+use crate::progress::FetchGauges;
 use crate::schema::{FitTarget, Mapping, Provenance};
 
 /// Whether a source ends.
@@ -175,6 +176,8 @@ pub struct ReadRequest {
     pub budget: Budget,
     /// Where to decode.
     pub pool: DecodePool,
+    /// Where to tell now and then what is fetched and not taken yet, if somebody looks.
+    pub gauges: Option<Arc<FetchGauges>>,
 }
 
 /// Rows per batch. Larger batches amortise per-batch work but delay the first row and hold more memory;
@@ -200,6 +203,7 @@ impl ReadRequest {
             batch_rows: DEFAULT_BATCH_ROWS,
             budget: Budget::new(DEFAULT_MEMORY_BYTES),
             pool: DecodePool::new(num_threads)?,
+            gauges: None,
         })
     }
 

@@ -10,6 +10,7 @@ mod outages;
 mod program;
 mod proxy;
 mod reading;
+mod records;
 mod sizes;
 mod topics;
 mod truncation;
@@ -28,7 +29,7 @@ fn bootstrap() -> String {
     std::env::var("SEGUE_TEST_BROKER").expect("these tests want a broker: tests/broker/run cargo test …")
 }
 
-async fn topic(name: &str, num_partitions: i32) -> Topic {
+pub(crate) async fn topic(name: &str, num_partitions: i32) -> Topic {
     Topic::create(&bootstrap(), name, num_partitions).await
 }
 

@@ -8,11 +8,13 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Produc
 use segue::checkpoint::Checkpoint;
 use segue::format::Format;
 use segue::hybrid::{HybridSource, HybridStream, ReadOptions};
-use segue::kafka::{KafkaAddress, KafkaSource, KafkaSourceBuilder, OnGap, PartitionOffsets, StartOffsets, StopOffsets};
-use segue::schema::Provenance;
+use segue::kafka::{
+    KafkaAddress, KafkaSource, KafkaSourceBuilder, OnGap, PartitionOffsets, StartOffsets, StopOffsets, Tombstones,
+};
+use segue::schema::{ColumnRule, Mapping, Provenance};
 use segue::testing::Suite;
 
-use crate::common::{Read, chain_of, lines, memory, read, read_all, schema, told};
+use crate::common::{Read, chain_of, lines, memory, read, read_all, schema, schema_of, told};
 use crate::topic::Topic;
 
 /// A cluster of one broker with a topic of bids.
@@ -109,6 +111,62 @@ async fn tombstones_are_skipped_and_move_the_position() {
     assert_eq!(read.ids(), [1, 2]);
     assert!(read.checkpoint.is_done());
     assert_eq!(position(&read.checkpoint, "bids/0"), 6);
+}
+
+/// CASE 15: a null value never raises by itself, and never stops the position.
+#[tokio::test]
+async fn tombstones_as_rows_of_nulls_conform_and_have_their_key_and_offset() {
+    let bids = Bids::new(1);
+    for (key, value) in [("a", None), ("b", Some("1,x")), ("c", None), ("d", None), ("e", Some("2,y")), ("f", None)] {
+        bids.topic.produce(0, Some(key), value, None);
+    }
+    let source = || bids.source().stop(StopOffsets::Latest).tombstones(Tombstones::NullRow).build().unwrap();
+    let columns = [Provenance::Offset, Provenance::Key];
+    let chain = HybridSource::builder().source(source()).provenance(columns).build().unwrap();
+    let read = read_all(&chain).await;
+    assert_eq!(
+        read.lines(),
+        ["null|null|0|61", "1|x|1|62", "null|null|2|63", "null|null|3|64", "2|y|4|65", "null|null|5|66"]
+    );
+    assert_eq!(position(&read.checkpoint, "bids/0"), 6);
+    Suite::new(chain_of(source())).with_max_cuts(8).run().await.unwrap();
+
+    // Where nothing of the values is wanted, too.
+    let options = ReadOptions { projection: Some(Vec::new()), ..ReadOptions::default() };
+    let rows = self::read(&chain, None, options).await.whole().lines();
+    assert_eq!(rows, ["0|61", "1|62", "2|63", "3|64", "4|65", "5|66"]);
+}
+
+#[tokio::test]
+async fn tombstones_of_any_type_and_format_are_null_rows() {
+    let columns = "a INT, b DOUBLE, c DECIMAL(9,2), d BOOLEAN, e STRING, f BYTES, g DATE, h TIME(3), i TIMESTAMP(3)";
+    let json_columns = format!("{columns}, j ARRAY<INT>, k ROW<x INT, y STRING>");
+    let formats =
+        [(Format::Csv, columns, 9), (Format::Json, json_columns.as_str(), 11), (Format::Raw, "value STRING", 1)];
+    let bids = Bids::new(1);
+    // Nothing else, so that there is no row with a value.
+    bids.topic.produce(0, Some("k"), None, None);
+    bids.topic.produce(0, Some("k"), None, None);
+    for (format, columns, num_columns) in formats {
+        let source = KafkaSource::builder(&bids.topic.address().parse().unwrap()).format(format);
+        let source = source.schema(schema_of(columns)).stop(StopOffsets::Latest).tombstones(Tombstones::NullRow);
+        let rows = read_all(&chain_of(source.build().unwrap())).await.lines();
+        assert_eq!(rows, vec![vec!["null"; num_columns].join("|"); 2], "{format}");
+    }
+}
+
+/// A mapping's constants stand in every row of the source, and defaults in place of every null.
+#[tokio::test]
+async fn constants_and_defaults_stand_in_the_rows_of_tombstones() {
+    let bids = Bids::new(1);
+    bids.topic.produce(0, None, None, None);
+    let mut mapping = Mapping::default();
+    mapping.columns.insert("id".into(), ColumnRule { default: Some("7".into()), ..ColumnRule::default() });
+    mapping.columns.insert("name".into(), ColumnRule { constant: Some("n".into()), ..ColumnRule::default() });
+    let not_null = schema_of("id BIGINT NOT NULL, name STRING NOT NULL");
+    let source =
+        bids.source().schema(not_null).mapping(mapping).stop(StopOffsets::Latest).tombstones(Tombstones::NullRow);
+    assert_eq!(read_all(&chain_of(source.build().unwrap())).await.lines(), ["7|n"]);
 }
 
 fn position(checkpoint: &Checkpoint, split: &str) -> u64 {

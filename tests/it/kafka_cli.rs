@@ -694,6 +694,47 @@ fn bad_messages_are_left_out_and_dead_letters_of_both_phases_are_alike() {
     assert!(back.stderr.contains("it is read as well, and dead letters would come back as input"), "{}", back.stderr);
 }
 
+#[test]
+fn tombstones_are_no_rows_rows_of_nulls_or_bad_records_as_the_option_says() {
+    let cluster = MockCluster::new(1).unwrap();
+    let bids = Topic::mock(&cluster, "bids", 1);
+    for (key, value) in [("a", Some("3,3.5")), ("b", None), ("c", Some("4,4.5")), ("d", None)] {
+        bids.produce(0, Some(key), value, None);
+    }
+    let dir = dir(&[]);
+    let address = bids.address();
+    let read = |schema: &str, more: &[&str]| {
+        let args = ["read", &address, "--bounded", "--format", "csv", "--schema", schema, "--metadata", "_offset"];
+        let Ran { status, stdout, stderr } = segue(&dir, &[&args[..], &["--no-header", "--quiet"], more].concat());
+        (status, stdout, stderr.replace(bids.name(), "bids"))
+    };
+    let (nullable, not_null) = ("id INT, price DOUBLE", "id INT NOT NULL, price DOUBLE");
+    let ok = |rows: &str| (0, rows.to_owned(), String::new());
+    for skip in [&[][..], &["-o", "scan.tombstone=skip"]] {
+        assert_eq!(read(nullable, skip), ok("3,3.5,0\n4,4.5,2\n"));
+    }
+    assert_eq!(read(nullable, &["-o", "scan.tombstone=null-row"]), ok("3,3.5,0\n,,1\n4,4.5,2\n,,3\n"));
+    let fault =
+        "error: bids/0 offset 1, column id: null in a NOT NULL column: the message has no value (a tombstone)\n";
+    assert_eq!(read(not_null, &["-o", "scan.tombstone=null-row"]), (1, "3,3.5,0\n".into(), fault.into()));
+    let fail = ["-o", "scan.tombstone=fail"];
+    let fault = "error: bids/0 offset 1: a message without a value (a tombstone)\n";
+    assert_eq!(read(nullable, &fail), (1, "3,3.5,0\n".into(), fault.into()));
+    assert_eq!(read(nullable, &[&fail[..], &["--on-error", "skip"]].concat()), ok("3,3.5,0\n4,4.5,2\n"));
+    assert_eq!(read(nullable, &[&fail[..], &["--on-error", "dead.ndjson"]].concat()), ok("3,3.5,0\n4,4.5,2\n"));
+    let letters = std::fs::read_to_string(dir.path().join("dead.ndjson")).unwrap().replace(bids.name(), "bids");
+    let letter = |offset| {
+        format!(
+            r#"{{"source":"0","phase":"unbounded","split":"bids/0","position":{offset},"column":null,"reason":"null","message":"a message without a value (a tombstone)","raw":null}}"#
+        )
+    };
+    assert_eq!(letters.lines().collect::<Vec<_>>(), [letter(1), letter(3)]);
+    // One row at a time, over what is bad behind each.
+    let step = [&fail[..], &["--on-error", "skip", "--checkpoint", "job", "--limit", "1"]].concat();
+    let rows: Vec<String> = (0..3).map(|_| read(nullable, &step).1).collect();
+    assert_eq!(rows, ["3,3.5,0\n", "4,4.5,2\n", ""]);
+}
+
 /// A partition is done before the rest of a micro-batch with many bad messages is decoded.
 #[test]
 fn a_bounded_read_of_several_partitions_ends_however_many_messages_are_bad() {

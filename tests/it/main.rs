@@ -26,6 +26,8 @@ mod kafka_sink;
 #[cfg(feature = "kafka")]
 mod kafka_topics;
 mod layering;
+#[cfg(all(feature = "kafka", feature = "cli"))]
+mod life;
 mod memory;
 mod nasty;
 #[cfg(feature = "cli")]

@@ -13,7 +13,7 @@ use super::index::Kernel;
 use super::plan::{CsvColumn, CsvPlan};
 use super::twins::{Decoded, cut_by_record, decode_by_column, decode_by_record, decode_in_two, decode_messages};
 use super::{CsvCutter, CsvOptions, OnFieldCount};
-use crate::format::{RecordCutter, RecordDecoder, decode_each_message};
+use crate::format::{RecordCutter, RecordDecoder, decode_each_message, join_messages};
 use crate::schema::parse_schema;
 
 fn kernels() -> impl Strategy<Value = Kernel> {
@@ -235,10 +235,8 @@ proptest! {
             }).collect(),
             _ => messages,
         };
-        let ends: Vec<usize> =
-            messages.iter().scan(0, |end, message| { *end += message.len(); Some(*end) }).collect();
+        let (values, ends) = join_messages(&messages);
         let by_column = plan.decoder(0).unwrap().with_indexing(Indexing { kernel, window_bytes: 64 });
-        let values = messages.concat();
         prop_assert_eq!(
             decode_messages(by_column, CsvDecoder::decode_messages, &values, &ends, first, max_faults),
             decode_messages(plan.decoder(0).unwrap(), decode_each_message, &values, &ends, first, max_faults)
@@ -279,10 +277,9 @@ proptest! {
     ) {
         let plan = plan(&("i INT, s STRING", vec![0, 1], 2), &CsvOptions::default());
         let rows = |messages: &[Vec<u8>]| {
-            let ends: Vec<usize> =
-                messages.iter().scan(0, |end, message| { *end += message.len(); Some(*end) }).collect();
+            let (values, ends) = join_messages(messages);
             let decode = CsvDecoder::decode_messages;
-            decode_messages(plan.decoder(0).unwrap(), decode, &messages.concat(), &ends, 0, usize::MAX)
+            decode_messages(plan.decoder(0).unwrap(), decode, &values, &ends, 0, usize::MAX)
         };
         let all: Vec<Vec<u8>> = messages.iter().map(|(_, bytes)| bytes.clone()).collect();
         let (batch, faults, _) = rows(&all);

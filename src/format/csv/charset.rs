@@ -67,16 +67,18 @@ impl Charset {
         CharsetDecoder { decoder: self.0.new_decoder_without_bom_handling(), num_read: 0 }
     }
 
-    /// Decodes messages from `first` on that stand one behind the other, each by itself: what they say, and where each
-    /// ends in it. `None` if one of them can't be decoded.
+    /// Decodes messages from `first` on, each by itself: what they say, a line feed behind each, and where each ends in
+    /// it. `None` if one of them can't be decoded.
     pub(crate) fn decode_messages(self, values: &[u8], ends: &[usize], first: usize) -> Option<(Vec<u8>, Vec<usize>)> {
         let (mut texts, mut text) = (Vec::with_capacity(values.len()), String::new());
-        // Those before are passed over, and have no text.
+        // Those before are passed over, and are one line feed altogether.
         let mut text_ends = vec![0; first];
+        texts.resize(first.min(1), b'\n');
         for index in first..ends.len() {
             self.decode(&values[message_range(ends, index)], &mut text).ok()?;
             texts.extend_from_slice(text.as_bytes());
             text_ends.push(texts.len());
+            texts.push(b'\n');
         }
         Some((texts, text_ends))
     }

@@ -101,7 +101,7 @@ impl CsvDecoder {
     /// Decodes messages from `first` on, by columns as far as they are regular.
     fn messages_by_column(
         &mut self,
-        lines: &Lines,
+        lines: &Lines<'_>,
         values: &[u8],
         ends: &[usize],
         first: usize,
@@ -134,7 +134,7 @@ impl CsvDecoder {
 
     /// Decodes messages that are UTF-8 from `first` on.
     fn text_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
-        match Lines::join(values, ends, first) {
+        match Lines::of(values, ends, first) {
             Some(lines) if Columnar::can_decode(&self.plan, &lines.bytes) => {
                 self.messages_by_column(&lines, values, ends, first, on_bad)
             }
@@ -329,7 +329,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     use super::*;
-    use crate::format::DecodeStrictly;
+    use crate::format::{DecodeStrictly, join_messages};
     use crate::schema::parse_schema;
 
     fn plan(schema: &str, options: &CsvOptions) -> CsvPlan {
@@ -485,11 +485,10 @@ mod tests {
     #[test]
     fn messages_end_where_they_end_whatever_their_lines_add_up_to() {
         let decode = |messages: &[&str]| {
-            let ends: Vec<usize> =
-                (1..=messages.len()).map(|count| messages[..count].iter().map(|message| message.len()).sum()).collect();
+            let (values, ends) = join_messages(messages);
             let mut decoder = plan("s STRING", &CsvOptions::default()).decoder(8).unwrap();
             let mut first = None;
-            decoder.decode_messages(messages.concat().as_bytes(), &ends, 0, &mut |index, fault| {
+            decoder.decode_messages(&values, &ends, 0, &mut |index, fault| {
                 first = Some((index, fault.message));
                 ControlFlow::Break(())
             });

@@ -18,7 +18,7 @@ use super::index::{Kernel, oracle};
 use super::plan::{CsvColumn, CsvPlan};
 use super::record::{Dialect, Scan};
 use super::{CsvCutter, CsvOptions, OnFieldCount};
-use crate::format::{OnBadMessage, RecordCutter, RecordDecoder, RecordFault, decode_each_message};
+use crate::format::{OnBadMessage, RecordCutter, RecordDecoder, RecordFault, decode_each_message, join_messages};
 use crate::schema::parse_schema;
 
 /// Columns, which field each of them is, and how many fields there are.
@@ -187,12 +187,7 @@ pub(super) fn cut_by_record(dialect: &Dialect, data: &[u8]) -> usize {
 
 /// What stands between bytes 0, each a message.
 fn messages(data: &[u8]) -> (Vec<u8>, Vec<usize>) {
-    let (mut values, mut ends) = (Vec::new(), Vec::new());
-    for message in data.split(|byte| *byte == 0) {
-        values.extend_from_slice(message);
-        ends.push(values.len());
-    }
-    (values, ends)
+    join_messages(&data.split(|byte| *byte == 0).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

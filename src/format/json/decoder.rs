@@ -14,7 +14,9 @@ use super::shape::{Seen, Shape};
 use super::strict::StrictDecoder;
 use crate::error::{Error, Reason, Result};
 use crate::format::raw::invalid_utf8;
-use crate::format::{OnBadRecord, RecordDecoder, RecordFault, without_line_end};
+use crate::format::{
+    OnBadMessage, OnBadRecord, RecordDecoder, RecordFault, decode_each_message, message_range, without_line_end,
+};
 
 /// Rows whose values are found before they are converted column by column: enough that each column's loop pays, few
 /// enough that their text is still in the nearest cache.
@@ -194,6 +196,64 @@ impl JsonDecoder {
         ControlFlow::Continue(())
     }
 
+    /// Converts the values of the block, whose rows are the messages from `first` on, at `ends` of `text`. Breaks with the
+    /// index of the next message if `on_bad` stops.
+    fn convert_messages(
+        &mut self,
+        text: &str,
+        ends: &[usize],
+        first: usize,
+        on_bad: &mut OnBadMessage<'_>,
+    ) -> ControlFlow<usize> {
+        let mut next_row = 0;
+        while let Some(row) = self.convert(text, next_row) {
+            let message = &text[message_range(ends, first + row)];
+            let message = &message[..without_line_end(message.as_bytes()).len()];
+            if on_bad(first + row, self.fault(message, 0, 0, message.len())).is_break() {
+                self.block.num_rows = 0;
+                return ControlFlow::Break(first + row + 1);
+            }
+            next_row = row + 1;
+        }
+        self.block.num_rows = 0;
+        ControlFlow::Continue(())
+    }
+
+    /// Decodes messages from `first` on that are text, as many at once as have a known shape. Breaks with the index of
+    /// the next message if `on_bad` stops.
+    fn text_messages(
+        &mut self,
+        text: &str,
+        ends: &[usize],
+        first: usize,
+        on_bad: &mut OnBadMessage<'_>,
+    ) -> ControlFlow<usize> {
+        let mut block_first = first;
+        for index in first..ends.len() {
+            let range = message_range(ends, index);
+            // By its shape a record ends at a line end; a message may go on behind it.
+            let end = range.start + without_line_end(&text.as_bytes()[range.clone()]).len();
+            let max_depth = self.plan.options.max_depth;
+            if self.shape.read(&text[..end], range.start, max_depth, self.block.next_row()) == Some(end) {
+                self.block.num_rows += 1;
+                if self.block.num_rows == BLOCK_ROWS {
+                    self.convert_messages(text, ends, block_first, on_bad)?;
+                    block_first = index + 1;
+                }
+                continue;
+            }
+            // Those before have their turn first.
+            self.convert_messages(text, ends, block_first, on_bad)?;
+            block_first = index + 1;
+            if let Err(fault) = self.decode_message(text[range].as_bytes())
+                && on_bad(index, fault).is_break()
+            {
+                return ControlFlow::Break(index + 1);
+            }
+        }
+        self.convert_messages(text, ends, block_first, on_bad)
+    }
+
     /// What is wrong with the record at `start..end` of `text`, which begins `base` bytes behind the start of the chunk.
     #[cold]
     fn fault(&self, text: &str, base: usize, start: usize, end: usize) -> RecordFault {
@@ -305,6 +365,16 @@ impl RecordDecoder for JsonDecoder {
         outcome.map_or(Ok(()), |_| Err(self.fault(text, 0, 0, text.len())))
     }
 
+    fn decode_messages(&mut self, values: &[u8], ends: &[usize], first: usize, on_bad: &mut OnBadMessage<'_>) -> usize {
+        let Ok(text) = std::str::from_utf8(values) else {
+            return decode_each_message(self, values, ends, first, on_bad);
+        };
+        match self.text_messages(text, ends, first, on_bad) {
+            ControlFlow::Break(next) => next,
+            ControlFlow::Continue(()) => ends.len(),
+        }
+    }
+
     fn finish(&mut self) -> Result<RecordBatch> {
         let failed = |e| Error::Other { context: "JSON records".into(), source: Box::new(e) };
         let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.num_rows)));
@@ -320,7 +390,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::format::DecodeStrictly;
+    use crate::format::{DecodeStrictly, join_messages};
     use crate::schema::parse_schema;
 
     fn plan(schema: &str, options: JsonOptions) -> JsonPlan {
@@ -609,6 +679,36 @@ mod tests {
     const FLAT: &str = "i BIGINT, d DOUBLE, s STRING, b BOOLEAN";
 
     proptest! {
+        #[test]
+        fn messages_decode_together_as_one_by_one(
+            messages in prop::collection::vec(
+                prop_oneof![
+                    5 => "[0-9]{1,4}".prop_map(|i| format!("{{\"i\":{i},\"s\":\"x\"}}").into_bytes()),
+                    3 => flat_record().prop_map(String::into_bytes),
+                    1 => flat_record().prop_map(|record| format!("{record}\r\n").into_bytes()),
+                    1 => flat_record().prop_map(|record| format!("{record}\n{record}\n\n").into_bytes()),
+                    1 => prop::collection::vec(any::<u8>(), 0..12),
+                ],
+                0..600,
+            ),
+            first in any::<prop::sample::Index>(),
+            max_faults in prop::sample::select(vec![1, 3, usize::MAX]),
+        ) {
+            type Decode = fn(&mut JsonDecoder, &[u8], &[usize], usize, &mut OnBadMessage<'_>) -> usize;
+            let (values, ends) = join_messages(&messages);
+            let first = first.index(messages.len() + 1);
+            let decoded = |decode: Decode| {
+                let mut decoder = plan(FLAT, JsonOptions::default()).decoder(4).unwrap();
+                let mut faults = Vec::new();
+                let next = decode(&mut decoder, &values, &ends, first, &mut |index, fault| {
+                    faults.push((index, fault));
+                    if faults.len() < max_faults { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                });
+                (decoder.finish().unwrap(), faults, next)
+            };
+            prop_assert_eq!(decoded(JsonDecoder::decode_messages), decoded(decode_each_message));
+        }
+
         /// A bad record never changes what its neighbours become (FLINK-31951).
         #[test]
         fn messages_do_not_touch_their_neighbours(good in flat_record(), bad in prop::collection::vec(any::<u8>(), 0..40)) {

@@ -98,7 +98,16 @@ impl Cluster<'_> {
                 // A partition that was added later is read from its beginning, whatever the first start was.
                 None => {
                     let mut split = SplitState::new(id.clone(), log.start);
-                    split.stop = (self.source.stop != StopOffsets::Never).then_some(log.end);
+                    split.stop = match (&stops, &self.source.stop) {
+                        (Some(stops), _) => stops.as_ref().map(|s| s.get(partition).copied().unwrap_or(log.end)),
+                        (None, StopOffsets::Never) => None,
+                        // A time holds for it as well; of all else it ends where it ends now.
+                        (None, StopOffsets::Timestamp(millis)) => {
+                            let at = self.lookup.at_time(std::slice::from_ref(partition), *millis)?;
+                            Some(at.get(partition).copied().unwrap_or(log.end))
+                        }
+                        (None, _) => Some(log.end),
+                    };
                     split
                 }
             };

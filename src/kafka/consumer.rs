@@ -34,7 +34,8 @@ pub(super) const NAP: Duration = Duration::from_millis(50);
 /// How often ends of partitions are looked at, to tell the lag.
 const END_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the topics are looked after, as long as nothing comes of them. librdkafka only logs that one is gone.
+/// How often the topics are looked after. librdkafka only logs that one is gone, and goes on in another one of its
+/// name without a word.
 const TOPIC_INTERVAL: Duration = Duration::from_secs(5);
 
 /// After so long without a move below its stop, a partition is said to wait for an open transaction.
@@ -125,7 +126,7 @@ impl Consumer {
         let mut batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), None);
         // Small first: a partition of large messages must not fill the memory with its first batch.
         let mut chunk = 16;
-        let (mut served, mut looked, mut heard) = (Instant::now(), Instant::now(), Instant::now());
+        let (mut served, mut looked, mut asked) = (Instant::now(), Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
             if served + NAP <= now || batch.is_empty() {
@@ -150,8 +151,8 @@ impl Consumer {
                 looked = now;
                 self.look_at_ends(now);
             }
-            if heard + TOPIC_INTERVAL <= now {
-                heard = now;
+            if asked + TOPIC_INTERVAL <= now {
+                asked = now;
                 self.watch.ask();
             }
             let wait = batch.wait(&self.limits, now);
@@ -179,9 +180,6 @@ impl Consumer {
                     return Err(stop);
                 }
             };
-            if taken > 0 {
-                heard = now;
-            }
             if taken > 0 && self.is_done() {
                 self.submit(batch)?;
                 return Ok(());

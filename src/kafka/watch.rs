@@ -157,7 +157,11 @@ impl Watched {
         for topic in topics {
             let known = self.known.entry(topic.name.clone()).or_default();
             // Of one that may not be looked at any more nothing is known; fetching it tells.
-            if known.is_gone || topic.is_forbidden {
+            if topic.is_forbidden {
+                continue;
+            }
+            // One that is gone may be made again, which only its id tells.
+            if known.is_gone && (topic.partitions.is_empty() || topic.id.is_none()) {
                 continue;
             }
             if topic.partitions.is_empty() {

@@ -232,6 +232,9 @@ impl KafkaSourceBuilder {
                 ));
             }
         }
+        if self.settings.get("group.id") == Some("") {
+            return Err(Error::option("properties.group.id", "it is empty"));
+        }
         if matches!(self.start, StartOffsets::Group { .. }) && self.settings.group().is_none() {
             return Err(Error::option("scan.startup.mode", "group-offsets needs properties.group.id beside it"));
         }

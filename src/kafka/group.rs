@@ -111,9 +111,9 @@ impl Shared {
                 // Once, and not for every commit while it lasts.
                 Err(error) if !told => {
                     told = true;
-                    warn!("offsets can't be committed to group {group}: {error}");
+                    warn!("offsets can't be committed to group {group}: {}", reason(&error));
                 }
-                Err(error) => tracing::debug!("offsets can't be committed to group {group}: {error}"),
+                Err(error) => tracing::debug!("offsets can't be committed to group {group}: {}", reason(&error)),
             }
             self.lock().is_busy = false;
             self.changed.notify_all();
@@ -150,6 +150,11 @@ impl Shared {
             thread::sleep(AGAIN);
         }
     }
+}
+
+/// Why a commit failed: that it did is said already.
+fn reason(error: &Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| cause.to_string())
 }
 
 fn list(offsets: &Offsets) -> KafkaResult<TopicPartitionList> {

@@ -12,21 +12,20 @@ use rdkafka::consumer::Consumer as _;
 use rdkafka::types::RDKafkaErrorCode;
 use tracing::warn;
 
+use super::OnTopicDeleted;
 use super::decoding::{DecodedMessages, Decoding};
-use super::lookup::Lookup;
-use super::loss::{self, OnDataLoss};
+use super::loss::OnDataLoss;
 use super::micro_batch::{Limits, MicroBatch, RunKind};
 use super::partition::{Partition, PartitionIndex, PartitionState};
 use super::queue::{BatchQueue, Event};
 use super::wait::wait_while;
-use super::watch::{Added, Sighting, Watch};
-use super::{OnTopicDeleted, TOPIC_ID};
+use super::watch::Watch;
 use crate::budget::{Budget, Permit};
 use crate::checkpoint::SplitState;
 use crate::error::{Error, Result};
 use crate::ordered::{Closed, DecodePool, OrderedSender, worker_error};
 use crate::progress::{FetchGauges, FetchQueue, Fetching};
-use crate::source::{Decoded, Rest, SourceBatch};
+use crate::source::{Decoded, Rest};
 
 /// How long the thread sleeps at most: so soon it sees that nobody reads any more, and serves what the client
 /// has to say.
@@ -37,9 +36,6 @@ const END_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the topics are looked after, as long as nothing comes of them. librdkafka only logs that one is gone.
 const TOPIC_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How long the client may take to hear of a topic's partitions before it is served in between.
-const METADATA: Duration = Duration::from_millis(500);
 
 /// After so long without a move below its stop, a partition is said to wait for an open transaction.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
@@ -75,7 +71,7 @@ pub(super) struct Consumer {
 }
 
 /// Why the thread ends before its partitions do.
-enum Stop {
+pub(super) enum Stop {
     /// Nobody reads any more.
     Closed,
     Failed(Error),
@@ -197,111 +193,6 @@ impl Consumer {
         self.states.iter().all(|partition| partition.state.done)
     }
 
-    /// Begins to fetch every partition where it stands.
-    fn begin(&mut self) -> Result<(), Stop> {
-        for (partition, state) in self.partitions.iter().zip(&self.states) {
-            self.queue
-                .start(partition.topic, partition.id, state.state.position)
-                .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
-        }
-        // What was read before must still be what the log has before the position.
-        let with_epoch = |index: &usize| self.states[*index].leader_epoch.is_some();
-        let mut unvalidated: Vec<usize> = (0..self.states.len()).filter(with_epoch).collect();
-        loop {
-            let mut unknown = Vec::new();
-            for index in unvalidated {
-                let (partition, state) = (&self.partitions[index], &self.states[index]);
-                let Some(epoch) = state.leader_epoch else { continue };
-                let is_known = self
-                    .queue
-                    .validate(partition.topic, partition.id, state.state.position, epoch)
-                    .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
-                if !is_known {
-                    unknown.push(index);
-                }
-            }
-            let Some(first) = unknown.first() else { return Ok(()) };
-            // The client hears of a topic's partitions when it asks for them.
-            let topic = &self.partitions[*first].topic_name;
-            if let Err(error) = self.queue.consumer().fetch_metadata(Some(topic), METADATA) {
-                tracing::debug!("{topic}: asking for its partitions: {error}");
-            }
-            unvalidated = unknown;
-            self.serve()?;
-            if self.sender.is_closed() {
-                return Err(Stop::Closed);
-            }
-        }
-    }
-
-    /// Takes up what was seen of the topics.
-    fn take_up(&mut self, sighting: Sighting, batch: &mut MicroBatch) -> Result<(), Stop> {
-        match sighting {
-            Sighting::Added(added) => self.add(added, batch),
-            Sighting::Gone { topic } if self.on_topic_deleted == OnTopicDeleted::Fail => {
-                Err(Error::NotFound { what: format!("topic {topic} is gone: it was deleted while it was read") }.into())
-            }
-            Sighting::Gone { topic } => {
-                warn!("topic {topic} was deleted; what was read of it is all of it");
-                self.finish(&topic, batch)
-            }
-            Sighting::Recreated { topic, stored, now } => {
-                let of_topic = self.partitions.iter().find(|partition| *partition.topic_name == *topic);
-                let split = of_topic.map_or(topic, |partition| partition.split.to_string());
-                Err(Error::TopicRecreated { split, stored, now }.into())
-            }
-        }
-    }
-
-    /// Begins to read partitions that were added.
-    fn add(&mut self, added: Vec<Added>, batch: &mut MicroBatch) -> Result<(), Stop> {
-        let mut partitions = self.partitions.to_vec();
-        for Added { partition: (topic, id), log, topic_id } in added {
-            let partition = Partition::try_new(&topic, id, &mut self.queue)?;
-            tracing::info!("{}: it is new, and read from its beginning, offset {}", partition.split, log.start);
-            let mut split = SplitState::new(partition.split.clone(), log.start);
-            if let Some(id) = topic_id {
-                split.identity.other.insert(TOPIC_ID.into(), id.into());
-            }
-            self.queue
-                .start(partition.topic, partition.id, log.start)
-                .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
-            let mut state = PartitionState::new(split, true);
-            state.set_end(log.end);
-            // Told before anything of it is read, also if it is empty: where it begins is to be known.
-            state.changed = true;
-            self.states.push(state);
-            partitions.push(partition);
-        }
-        self.partitions = partitions.into();
-        // They stand behind those that the entries so far speak of.
-        batch.partitions = Arc::clone(&self.partitions);
-        // The checkpoint is to know of them before there is anything to read.
-        let changed = self.changed();
-        let progress = SourceBatch::progress(self.decoding.schema(), Vec::new()).with_changed(changed);
-        let sender = self.sender.clone();
-        let told = Decoded { item: Some(progress), fault: None, rest: None };
-        self.wait(async move { sender.submit(async { Ok(told) }.boxed(), None).await })??;
-        Ok(())
-    }
-
-    /// Ends the partitions of a topic where they stand.
-    fn finish(&mut self, topic: &str, batch: &mut MicroBatch) -> Result<(), Stop> {
-        let now = Instant::now();
-        for (which, (partition, state)) in (0..).zip(self.partitions.iter().zip(&mut self.states)) {
-            if *partition.topic_name != *topic || state.state.done {
-                continue;
-            }
-            state.state.done = true;
-            let position = state.state.position;
-            batch.push(which, position, RunKind::Done, position, now);
-            self.queue
-                .stop(partition.topic, partition.id)
-                .map_err(|e| kafka(partition.split.as_str(), "end reading it", e))?;
-        }
-        Ok(())
-    }
-
     /// Takes up to `max` messages and events into `batch`.
     fn take(
         &mut self,
@@ -402,38 +293,8 @@ impl Consumer {
         Ok(taken)
     }
 
-    /// The log no longer has a position: an error, or it goes on elsewhere.
-    fn out_of_range(&mut self, (which, reason): (u32, String), batch: &mut MicroBatch) -> Result<(), Stop> {
-        let (partition, state) = (&self.partitions[which as usize], &mut self.states[which as usize]);
-        let split = partition.split.as_str();
-        let wanted = state.state.position;
-        let log = Lookup::log_of(self.queue.consumer(), &partition.topic_name, partition.id)
-            .map_err(|e| kafka(split, "look its offsets up", e))?;
-        if log.contains(&wanted) || wanted == log.end {
-            // It has the position, but not what was read up to it.
-            return Err(Error::LogTruncated { split: split.to_owned(), position: wanted, source: reason.into() }.into());
-        }
-        let policy = loss::policy(self.on_data_loss, &state.state, state.is_plain_start);
-        let Some(to) = loss::go_on_at(&mut state.state, &log, policy)? else {
-            return Err(loss::out_of_range(&state.state, &log).into());
-        };
-        state.changed = true;
-        state.leader_epoch = None;
-        self.queue.stop(partition.topic, partition.id).map_err(|e| kafka(split, "end reading it", e))?;
-        let now = Instant::now();
-        state.move_to(to, now);
-        batch.push(which, wanted, RunKind::Skip, to, now);
-        if state.is_stop_reached() {
-            state.state.done = true;
-            batch.push(which, wanted, RunKind::Done, to, now);
-            return Ok(());
-        }
-        self.queue.start(partition.topic, partition.id, to).map_err(|e| kafka(split, "begin to read it", e))?;
-        Ok(())
-    }
-
     /// Serves errors and statistics of the client.
-    fn serve(&mut self) -> Result<(), Error> {
+    pub(super) fn serve(&mut self) -> Result<(), Error> {
         let listener = Arc::clone(self.queue.consumer().client().context());
         // The listener hears what there is; a message can't come here, since partitions have a queue of their own.
         while let Some(event) = self.queue.consumer().poll(Duration::ZERO) {
@@ -501,7 +362,7 @@ impl Consumer {
     }
 
     /// What isn't told yet of logs, as states of their splits.
-    fn changed(&mut self) -> Vec<SplitState> {
+    pub(super) fn changed(&mut self) -> Vec<SplitState> {
         let changed = self
             .states
             .iter_mut()
@@ -510,7 +371,7 @@ impl Consumer {
     }
 
     /// Waits for `work`, serving the client meanwhile.
-    fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+    pub(super) fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut failed = None;
         let mut closed = false;
         let done = wait_while(work, || {
@@ -575,6 +436,6 @@ fn is_passing(code: RDKafkaErrorCode) -> bool {
     )
 }
 
-fn kafka(place: &str, action: &'static str, error: rdkafka::error::KafkaError) -> Error {
+pub(super) fn kafka(place: &str, action: &'static str, error: rdkafka::error::KafkaError) -> Error {
     Error::Kafka { place: place.to_owned(), action, source: Box::new(error) }
 }

@@ -260,7 +260,10 @@ impl Source for KafkaSource {
                 }
             },
         };
-        commits.commit(splits.values().filter_map(|split| Some((key_of(&split.id)?, split.position))).collect());
+        // Of a topic that is gone nothing can be committed.
+        let is_there = |split: &&SplitState| !split.done || split.stop.is_some();
+        let offset = |split: &SplitState| Some((key_of(&split.id)?, split.position));
+        commits.commit(splits.values().filter(is_there).filter_map(offset).collect());
     }
 }
 
@@ -319,7 +322,9 @@ impl KafkaSource {
             let (topic, id) = self.key(&split.id)?;
             let topic = known.entry(topic).or_default();
             topic.partitions.insert(id);
-            topic.id = split.identity.other.get(TOPIC_ID).and_then(|id| id.as_str()).map(ToOwned::to_owned);
+            if let Some(id) = split.identity.other.get(TOPIC_ID).and_then(|id| id.as_str()) {
+                topic.id = Some(id.to_owned());
+            }
         }
         Ok(known)
     }

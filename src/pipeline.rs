@@ -311,6 +311,7 @@ impl<'a> Run<'a> {
                 if let Some(store) = store.filter(|_| mirror_epoch != Some(stored.epoch)) {
                     store.save(&stored).await?;
                 }
+                run.tell(&stored, 0..stored.sources.len());
             }
         }
         Ok(Start::Ready(Box::new(run)))
@@ -405,6 +406,18 @@ impl<'a> Run<'a> {
             || self.policy.bytes.is_some_and(|bytes| self.pending.bytes >= bytes)
     }
 
+    /// Tells sources where they stand. Without a checkpoint that lasts they stand nowhere.
+    fn tell(&self, checkpoint: &Checkpoint, sources: impl Iterator<Item = usize>) {
+        if self.store.is_none() && !self.sink.keeps_checkpoint() {
+            return;
+        }
+        for index in sources {
+            if let (Some(source), Some(state)) = (self.hybrid.sources().get(index), checkpoint.sources.get(index)) {
+                source.committed(state);
+            }
+        }
+    }
+
     async fn commit_next(&mut self, mut checkpoint: Checkpoint) -> Result<()> {
         checkpoint.epoch = self.committed.epoch + 1;
         self.commit(checkpoint).await
@@ -419,11 +432,10 @@ impl<'a> Run<'a> {
         if let Some(store) = self.store {
             store.save(&checkpoint).await?;
         }
-        for index in std::mem::take(&mut self.pending).sources {
-            if let (Some(source), Some(state)) = (self.hybrid.sources().get(index), checkpoint.sources.get(index)) {
-                source.committed(state);
-            }
-        }
+        let moved = std::mem::take(&mut self.pending).sources;
+        // Of a job's first commit every source is told: where each begins is known from now on.
+        let told = |index: &usize| self.commits == 0 || moved.contains(index);
+        self.tell(&checkpoint, (0..checkpoint.sources.len()).filter(told));
         self.commits += 1;
         if let Some(progress) = &self.progress {
             progress.committed();

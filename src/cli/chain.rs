@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use segue::checkpoint::{Checkpoint, FileCheckpointStore};
+use segue::checkpoint::{Checkpoint, FileCheckpointStore, SplitState};
 use segue::error::Error;
 use segue::file::FileSource;
 use segue::format::Format;
@@ -84,12 +84,12 @@ impl ChainSource {
         }
     }
 
-    /// Whether it was asked to go on behind offsets that the log no longer has.
-    pub(crate) fn passes_over_gaps(&self) -> bool {
+    /// Whether reading goes on behind offsets of this split that the log no longer has.
+    pub(crate) fn passes_over_gap(&self, split: &SplitState) -> bool {
         match self {
             Self::Files(_) => false,
             #[cfg(feature = "kafka")]
-            Self::Topics(topics) => topics.on_data_loss().is_some_and(|policy| policy != OnDataLoss::Fail),
+            Self::Topics(topics) => topics.on_data_loss_of(split) != OnDataLoss::Fail,
         }
     }
 }

@@ -72,7 +72,9 @@ impl Plan {
             _ => return None,
         };
         let topic = live.place();
-        Some(match (self.gaps.is_empty(), live.source.passes_over_gaps()) {
+        let is_passed_over = |split: &SplitState| live.source.passes_over_gap(split);
+        let is_gap = |split: &&SplitState| Gap::of(split).is_some();
+        Some(match (self.gaps.is_empty(), live.left.iter().filter(is_gap).all(is_passed_over)) {
             (true, _) => format!("no gap in the log of {topic}; rows that the files have too would come twice"),
             (false, true) => format!("a gap in the log of {topic}: what is lost would be left out"),
             (false, false) => format!("a gap in the log of {topic}: nothing would be read"),

@@ -109,6 +109,7 @@ pub struct KafkaSource {
     on_data_loss: Option<OnDataLoss>,
     on_topic_deleted: OnTopicDeleted,
     discovery: Duration,
+    commits_to_group: bool,
     /// Begun with the first commit; shared by clones.
     group: Arc<OnceLock<GroupCommits>>,
 }
@@ -130,9 +131,10 @@ impl KafkaSource {
         &self.topics
     }
 
-    /// What was asked for if offsets that are wanted are gone from the log.
-    pub fn on_data_loss(&self) -> Option<OnDataLoss> {
-        self.on_data_loss
+    /// What becomes of a split whose position is gone from the beginning of its log: what was asked for, or else what
+    /// holds of a split that stands where it does.
+    pub fn on_data_loss_of(&self, split: &SplitState) -> OnDataLoss {
+        loss::policy(self.on_data_loss, split, self.start == StartOffsets::Earliest)
     }
 }
 
@@ -247,7 +249,7 @@ impl Source for KafkaSource {
 
     fn committed(&self, state: &SourceState) {
         let Splits::SideBySide(splits) = &state.splits else { return };
-        if self.settings.group().is_none() {
+        if self.settings.group().is_none() || !self.commits_to_group {
             return;
         }
         let commits = match self.group.get() {

@@ -299,6 +299,13 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     ),
     key(Kafka, "value.format", OneOf(&["csv", "json", "raw", "avro"]), "", "the same as format")
         .later_values(&["avro"]),
+    key(
+        Kafka,
+        "properties.commit.offsets.on.checkpoint",
+        Boolean,
+        "true",
+        "commits positions to the group properties.group.id when the checkpoint is, for whoever watches its lag",
+    ),
     key(Kafka, "properties.*", Text, "", "a setting of the client, by librdkafka's name: properties.fetch.wait.max.ms"),
     key(
         Kafka,

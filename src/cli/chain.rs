@@ -14,7 +14,7 @@ use segue::file::FileSource;
 use segue::format::Format;
 use segue::hybrid::HybridSource;
 #[cfg(feature = "kafka")]
-use segue::kafka::{KafkaSource, OnGap};
+use segue::kafka::{KafkaSource, OnDataLoss, OnGap};
 use segue::options::{
     Connector, SinkOptions, SourceOptions, assign, check_chain, check_formats, formats_ahead, job_id, topic_format,
 };
@@ -81,6 +81,15 @@ impl ChainSource {
             Self::Files(files) => files.header(),
             #[cfg(feature = "kafka")]
             Self::Topics(_) => None,
+        }
+    }
+
+    /// Whether it was asked to go on behind offsets that the log no longer has.
+    pub(crate) fn passes_over_gaps(&self) -> bool {
+        match self {
+            Self::Files(_) => false,
+            #[cfg(feature = "kafka")]
+            Self::Topics(topics) => topics.on_data_loss().is_some_and(|policy| policy != OnDataLoss::Fail),
         }
     }
 }

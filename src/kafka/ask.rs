@@ -116,6 +116,17 @@ pub(super) fn logs(
     partitions.iter().map(log).collect()
 }
 
+/// One partition's log, as of [`logs`].
+pub(super) fn log(
+    client: &BaseConsumer<Listener>,
+    topic: &str,
+    partition: i32,
+    timeout: Duration,
+) -> KafkaResult<Range<u64>> {
+    let (low, high) = client.fetch_watermarks(topic, partition, timeout)?;
+    Ok(low.max(0) as u64..high.max(0) as u64)
+}
+
 /// The first offset of each partition with a timestamp of `millis` or later; none where there isn't one.
 pub(super) fn at_time(
     client: &BaseConsumer<Listener>,

@@ -1,6 +1,5 @@
 //! Asks a cluster, again and again until it answers or patience ends: what a start rests on.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rdkafka::config::ClientConfig;
@@ -14,7 +13,7 @@ use super::topics::Topics;
 use crate::error::{Error, Result};
 
 /// How long a cluster may take to answer. A broker that restarts is back by then; a wrong address is told soon.
-const PATIENCE: Duration = Duration::from_millis(7500);
+pub(super) const PATIENCE: Duration = Duration::from_millis(7500);
 
 /// How long one request may take before the client is asked what is wrong.
 const REQUEST: Duration = Duration::from_secs(2);
@@ -116,12 +115,6 @@ impl Lookup {
             // A leader that is being elected needs a moment.
             std::thread::sleep(Duration::from_millis(100));
         }
-    }
-
-    /// What a partition's log has now: from its first offset to its end.
-    pub(super) fn log_of(consumer: &BaseConsumer<Listener>, topic: &str, partition: i32) -> KafkaResult<Range<u64>> {
-        let (low, high) = consumer.fetch_watermarks(topic, partition, PATIENCE)?;
-        Ok(low.max(0) as u64..high.max(0) as u64)
     }
 }
 

@@ -129,6 +129,11 @@ impl KafkaSource {
     pub fn topics(&self) -> &Topics {
         &self.topics
     }
+
+    /// What was asked for if offsets that are wanted are gone from the log.
+    pub fn on_data_loss(&self) -> Option<OnDataLoss> {
+        self.on_data_loss
+    }
 }
 
 impl Source for KafkaSource {

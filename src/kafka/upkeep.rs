@@ -1,6 +1,7 @@
 //! What happens to partitions besides messages: they begin, are added, end with their topic, and lose offsets.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,9 @@ use futures::FutureExt;
 use rdkafka::consumer::Consumer as _;
 use tracing::warn;
 
+use super::ask;
 use super::consumer::{Consumer, Stop, kafka};
-use super::lookup::Lookup;
+use super::lookup::PATIENCE;
 use super::loss;
 use super::micro_batch::{MicroBatch, RunKind};
 use super::partition::{Partition, PartitionState};
@@ -159,13 +161,31 @@ impl Consumer {
         Ok(())
     }
 
+    /// What a partition's log has now: from its first offset to its end.
+    fn log_of(&mut self, which: u32) -> Result<Range<u64>, Stop> {
+        let began = Instant::now();
+        loop {
+            let partition = &self.partitions[which as usize];
+            match ask::log(self.queue.consumer(), &partition.topic_name, partition.id, METADATA) {
+                Ok(log) => return Ok(log),
+                Err(error) if began.elapsed() >= PATIENCE => {
+                    return Err(kafka(partition.split.as_str(), "look its offsets up", error).into());
+                }
+                Err(error) => tracing::debug!("{}: looking its offsets up: {error}", partition.split),
+            }
+            self.serve()?;
+            if self.sender.is_closed() {
+                return Err(Stop::Closed);
+            }
+        }
+    }
+
     /// The log no longer has a position: an error, or it goes on elsewhere.
     pub(super) fn out_of_range(&mut self, (which, reason): (u32, String), batch: &mut MicroBatch) -> Result<(), Stop> {
+        let log = self.log_of(which)?;
         let (partition, state) = (&self.partitions[which as usize], &mut self.states[which as usize]);
         let split = partition.split.as_str();
         let wanted = state.state.position;
-        let log = Lookup::log_of(self.queue.consumer(), &partition.topic_name, partition.id)
-            .map_err(|e| kafka(split, "look its offsets up", e))?;
         if log.contains(&wanted) || wanted == log.end {
             // It has the position, but not what was read up to it.
             return Err(Error::LogTruncated { split: split.to_owned(), position: wanted, source: reason.into() }.into());

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::KafkaResult;
+use tracing::warn;
 
 use super::ask::{self, PartitionKey};
 use super::client::{ClientSettings, Listener, hear};
@@ -21,6 +22,9 @@ const MOMENT: Duration = Duration::from_secs(1);
 
 /// A topic that was deleted is missing so often; a broker that has just started may know it a moment later.
 const TIMES_MISSING: u32 = 2;
+
+/// So many looks in turn may fail before that is told.
+const TIMES_FAILED: u32 = 3;
 
 /// What is seen of the topics.
 #[derive(Debug)]
@@ -96,6 +100,7 @@ impl Watch {
 impl Watched {
     fn run(mut self, asked: &Receiver<()>, sightings: &SyncSender<Sighting>) {
         let mut client = None;
+        let mut times_failed = 0;
         loop {
             let wait = match self.discovery {
                 Some(interval) => asked.recv_timeout(interval),
@@ -116,14 +121,22 @@ impl Watched {
             }
             match looked {
                 Ok(seen) => {
+                    times_failed = 0;
                     for sighting in seen {
                         if sightings.send(sighting).is_err() {
                             return;
                         }
                     }
                 }
-                // The client that reads tells by itself that no broker can be reached.
-                Err(error) => tracing::debug!("{}: looking after them: {error}", self.topics),
+                Err(error) => {
+                    times_failed += 1;
+                    tracing::debug!("{}: looking after them: {error}", self.topics);
+                    // Told once, and not for every look while it lasts.
+                    if times_failed == TIMES_FAILED {
+                        let what = "what becomes of topics and partitions can't be seen";
+                        warn!("{}: {what}, and it is tried again and again: {error}", self.topics);
+                    }
+                }
             }
         }
     }

@@ -6,10 +6,12 @@
 //! SEGUE_SOAK_SECONDS=600  SEGUE_SOAK_RESTARTS=50  SEGUE_SOAK_SEED=…  SEGUE_SOAK_PROGRAM=target/release/segue
 //! ```
 
+use std::fmt;
 use std::fs::{self, File};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -74,6 +76,10 @@ impl Copy {
         self.folder.path().join("log")
     }
 
+    fn said(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
     fn command(&self) -> Command {
         let program = std::env::var("SEGUE_SOAK_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_segue").to_owned());
         let program = fs::canonicalize(&program).unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -103,36 +109,39 @@ impl Copy {
     /// Starts it once more if it has given up; nothing but an outage at its start is a reason for that.
     fn look(&mut self, in_outage: bool) {
         if let Some(status) = self.process.as_mut().unwrap().try_wait().unwrap() {
-            let said = fs::read_to_string(self.log()).unwrap_or_default();
-            assert!(self.began_in_outage && status.code() == Some(1), "the reader ended by itself, {status}:\n{said}");
+            let may_give_up = self.began_in_outage && status.code() == Some(1);
+            assert!(may_give_up, "the reader ended by itself, {status}:\n{}", self.said());
             self.num_given_up += 1;
             self.start(in_outage);
         }
     }
 
-    /// Ends it by this signal.
-    fn end(&mut self, signal: &str) -> ExitStatus {
+    /// Ends it by this signal. If it is asked to, it ends well.
+    fn end(&mut self, signal: &str) {
         self.id.store(0, Ordering::Relaxed);
         let mut process = self.process.take().unwrap();
         // It may just have ended by itself.
         let _ = Command::new("kill").args([&format!("-{signal}"), &process.id().to_string()]).status();
         let began = Instant::now();
-        loop {
+        let status = loop {
             if let Some(status) = process.try_wait().unwrap() {
-                return status;
+                break status;
             }
             if began.elapsed() > RECOVERY {
                 process.kill().unwrap();
-                panic!("the reader doesn't heed SIG{signal}:\n{}", fs::read_to_string(self.log()).unwrap_or_default());
+                panic!("the reader doesn't heed SIG{signal}:\n{}", self.said());
             }
             thread::sleep(Duration::from_millis(5));
-        }
+        };
+        // One that has just begun doesn't listen yet, and one that began in an outage may have given up.
+        let is_well = status.success() || status.signal().is_some() || self.began_in_outage;
+        assert!(is_well, "the reader ended with {status}:\n{}", self.said());
     }
 
     /// Reads what is left, to the end as it is now.
     fn drain(&mut self) {
         let status = self.command().args(["--until", "now"]).status().unwrap();
-        assert!(status.success(), "{status}:\n{}", fs::read_to_string(self.log()).unwrap_or_default());
+        assert!(status.success(), "{status}:\n{}", self.said());
     }
 }
 
@@ -169,25 +178,51 @@ impl Looks {
         looks
     }
 
-    /// Prints them as a small table, and checks that memory stays within its bound and doesn't grow.
-    fn check(self) {
+    /// Ends, and gives what was seen in [`LINES`] parts of the time.
+    fn end(self) -> Memory {
         self.is_ending.store(true, Ordering::Relaxed);
         let samples = self.samples.lock().unwrap();
-        println!("{:>12} {:>9} {:>9}", "seconds", "peak MB", "mean MB");
-        let mut peaks = Vec::new();
-        for line in samples.chunks(samples.len().div_ceil(LINES).max(1)) {
-            let bytes = || line.iter().map(|(_, bytes)| bytes);
-            let (peak, mean) = (*bytes().max().unwrap(), bytes().sum::<u64>() / line.len() as u64);
-            let (from, until) = (line[0].0.as_secs(), line[line.len() - 1].0.as_secs());
-            println!("{:>12} {:>9} {:>9}", format!("{from}-{until}"), peak >> 20, mean >> 20);
-            peaks.push(peak);
+        let line = |samples: &[(Duration, u64)]| {
+            let bytes = || samples.iter().map(|(_, bytes)| bytes);
+            Line {
+                seconds: samples[0].0.as_secs()..=samples[samples.len() - 1].0.as_secs(),
+                peak_mb: bytes().max().unwrap() >> 20,
+                mean_mb: (bytes().sum::<u64>() / samples.len() as u64) >> 20,
+            }
+        };
+        Memory(samples.chunks(samples.len().div_ceil(LINES).max(1)).map(line).collect())
+    }
+}
+
+/// Memory over time.
+struct Memory(Vec<Line>);
+
+struct Line {
+    seconds: RangeInclusive<u64>,
+    peak_mb: u64,
+    mean_mb: u64,
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>12} {:>9} {:>9}", "seconds", "peak MB", "mean MB")?;
+        for Line { seconds, peak_mb, mean_mb } in &self.0 {
+            let seconds = format!("{}-{}", seconds.start(), seconds.end());
+            write!(f, "\n{seconds:>12} {peak_mb:>9} {mean_mb:>9}")?;
         }
-        let quarter = peaks.len().div_ceil(4);
-        let peak_of = |peaks: &[u64]| peaks.iter().copied().max().unwrap();
-        let (first, last) = (peak_of(&peaks[..quarter]), peak_of(&peaks[peaks.len() - quarter..]));
-        assert!(last <= first * 13 / 10, "memory grew from {} MB to {} MB", first >> 20, last >> 20);
+        Ok(())
+    }
+}
+
+impl Memory {
+    /// It stays within its bound and doesn't grow.
+    fn assert_flat(&self) {
+        let peak_of = |lines: &[Line]| lines.iter().map(|line| line.peak_mb).max().unwrap();
+        let quarter = self.0.len().div_ceil(4);
+        let (first, last) = (peak_of(&self.0[..quarter]), peak_of(&self.0[self.0.len() - quarter..]));
+        assert!(last <= first * 13 / 10, "memory grew from {first} MB to {last} MB");
         let allowed = MEMORY_MB + OVERHEAD_MB;
-        assert!(peak_of(&peaks) >> 20 <= allowed, "{} MB, and {allowed} MB are allowed", peak_of(&peaks) >> 20);
+        assert!(peak_of(&self.0) <= allowed, "{} MB, and {allowed} MB are allowed", peak_of(&self.0));
     }
 }
 
@@ -225,76 +260,91 @@ fn repeats(ids: &[i64], wanted: Range<i64>) -> u32 {
     repeats
 }
 
+/// Who kills, and counts it.
+struct Restarts {
+    cluster: Cluster,
+    copy: Copy,
+    moments: Moments,
+    nodes_killed: [u32; 2],
+    /// By SIGKILL, and by SIGTERM.
+    readers_ended: [u32; 2],
+}
+
+impl Restarts {
+    /// Leaves everything alone until then.
+    fn wait(&mut self, began: Instant, until: Duration) {
+        while began.elapsed() < until {
+            self.copy.look(false);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Restarts the reader, or a node, or the reader while a node is down.
+    fn restart_one(&mut self) {
+        if self.moments.below(2) == 0 {
+            return self.restart_reader(false);
+        }
+        let node = self.moments.below(2) as usize;
+        self.nodes_killed[node] += 1;
+        self.cluster.kill(node + 1);
+        if self.moments.below(3) == 0 {
+            self.restart_reader(true);
+        }
+        self.cluster.restart(node + 1);
+    }
+
+    fn restart_reader(&mut self, in_outage: bool) {
+        let how = self.moments.below(2) as usize;
+        self.readers_ended[how] += 1;
+        self.copy.end(["KILL", "TERM"][how]);
+        self.copy.start(in_outage);
+    }
+}
+
 #[tokio::test]
 #[ignore = "needs a real Kafka and ten minutes: tests/broker/run, and the head of tests/it/soak.rs"]
 async fn restarts_at_random_lose_and_repeat_nothing() {
-    let (seconds, restarts) = (setting("SEGUE_SOAK_SECONDS", 600), setting("SEGUE_SOAK_RESTARTS", 50));
+    let (seconds, num_restarts) = (setting("SEGUE_SOAK_SECONDS", 600), setting("SEGUE_SOAK_RESTARTS", 50));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = setting("SEGUE_SOAK_SEED", now);
-    println!("SEGUE_SOAK_SEED={seed}: {restarts} restarts in {seconds} s");
-    let mut moments = Moments(seed);
-    let mut cluster = Cluster::start(2, &["leader.imbalance.check.interval.seconds=5"]).await;
+    println!("SEGUE_SOAK_SEED={seed}: {num_restarts} restarts in {seconds} s");
+    let cluster = Cluster::start(2, &["leader.imbalance.check.interval.seconds=5"]).await;
     let topic = Topic::create_on(&cluster.bootstrap(), "soak", &REPLICAS, &[]).await;
     let load = Load::start(&topic, RATE);
     let mut copy = Copy::new(&topic);
     copy.start(false);
     let looks = Looks::start(Arc::clone(&copy.id));
     let began = Instant::now();
-    let (mut num_brokers, mut num_readers) = ([0; 2], [0u32; 2]);
-    for restart in 0..restarts {
-        // One in each of as many equal parts of the time, unless the one before took longer.
-        let part_ms = seconds * 1000 / restarts.max(1);
-        let at = Duration::from_millis(restart * part_ms + moments.below(part_ms / 2 + 1));
-        while began.elapsed() < at {
-            copy.look(false);
-            thread::sleep(Duration::from_millis(20));
-        }
-        let (is_reader, node, is_both) = (moments.below(2) == 0, 1 + moments.below(2) as usize, moments.below(3) == 0);
-        let mut restart_reader = |copy: &mut Copy, in_outage: bool| {
-            let how = moments.below(2) as usize;
-            num_readers[how] += 1;
-            let status = copy.end(["KILL", "TERM"][how]);
-            assert!(how == 0 || status.success() || copy.began_in_outage, "the reader ended with {status}");
-            copy.start(in_outage);
-        };
-        if is_reader {
-            restart_reader(&mut copy, false);
-            continue;
-        }
-        num_brokers[node - 1] += 1;
-        cluster.kill(node);
-        if is_both {
-            restart_reader(&mut copy, true);
-        }
-        cluster.restart(node);
+    let moments = Moments(seed);
+    let mut restarts = Restarts { cluster, copy, moments, nodes_killed: [0; 2], readers_ended: [0; 2] };
+    // One in each of as many equal parts of the time, unless the one before took longer.
+    let part_ms = seconds * 1000 / num_restarts.max(1);
+    for restart in 0..num_restarts {
+        let within = restarts.moments.below(part_ms / 2 + 1);
+        restarts.wait(began, Duration::from_millis(restart * part_ms + within));
+        restarts.restart_one();
     }
-    while began.elapsed() < Duration::from_secs(seconds) {
-        copy.look(false);
-        thread::sleep(Duration::from_millis(20));
-    }
+    restarts.wait(began, Duration::from_secs(seconds));
     let num_rows = load.finish();
-    let status = copy.end("TERM");
-    assert!(status.success() || copy.began_in_outage, "the reader ended with {status}");
-    copy.drain();
+    restarts.copy.end("TERM");
+    restarts.copy.drain();
     println!(
-        "{} s: nodes killed {num_brokers:?}, reader killed {} and asked to end {}, and {} given up in an outage; {} rows",
+        "{} s: nodes 1 and 2 killed {:?} times, the reader by SIGKILL and SIGTERM {:?}; it gave up in an outage {} times",
         began.elapsed().as_secs(),
-        num_readers[0],
-        num_readers[1],
-        copy.num_given_up,
-        num_rows * REPLICAS.len() as i64
+        restarts.nodes_killed,
+        restarts.readers_ended,
+        restarts.copy.num_given_up,
     );
+    let memory = looks.end();
+    println!("{memory}");
     assert_eq!(topic.end_offsets(), [num_rows as u64; REPLICAS.len()]);
-    let copied = copied(copy.folder.path()).await;
+    let copied = copied(restarts.copy.folder.path()).await;
     for partition in 0..REPLICAS.len() as i32 {
         let ids = copied.ids.get(&partition).map_or(&[][..], Vec::as_slice);
         let repeats = repeats(ids, ids_of(partition, num_rows));
-        println!(
-            "partition {partition}: {num_rows} in, {} out, {} of them again",
-            ids.len(),
-            ids.len() as i64 - num_rows
-        );
-        assert!(repeats <= num_readers[0], "partition {partition} goes back {repeats} times");
+        let again = ids.len() as i64 - num_rows;
+        println!("partition {partition}: {num_rows} in, {} out, {again} of them again", ids.len());
+        assert!(repeats <= restarts.readers_ended[0], "partition {partition} goes back {repeats} times");
     }
-    looks.check();
+    memory.assert_flat();
 }

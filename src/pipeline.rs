@@ -647,6 +647,8 @@ mod tests {
                 "recover",
                 "commit 0 at row 0",
                 "save 0",
+                "source a hears of row 0",
+                "source b hears of row 0",
                 "write 2 rows of 0",
                 "write 1 rows of 0",
                 "commit 1 at row 3",
@@ -670,7 +672,23 @@ mod tests {
         let again = self::options(CommitPolicy::copy());
         let summary = copy(&hybrid, &mut sink, Some(&store), again, &Stop::new()).await.unwrap();
         assert_eq!(summary.commits, 0);
-        assert_eq!(*log.lock().unwrap(), ["recover", "close"]);
+        assert_eq!(
+            *log.lock().unwrap(),
+            ["recover", "source a hears of row 3", "source b hears of row 2", "close"],
+            "whoever watches hears where the job stands, also if it was told once and lost"
+        );
+    }
+
+    /// A look into a topic must not move its group.
+    #[tokio::test]
+    async fn without_a_checkpoint_that_lasts_no_source_hears_of_a_commit() {
+        let log = Log::default();
+        let source = Listening(memory("a").batch("x", rows(0..2)).build(), Arc::clone(&log));
+        let hybrid = HybridSource::builder().source(source).build().unwrap();
+        let mut sink = Recorder { log: Arc::clone(&log), ..Recorder::default() };
+        copy(&hybrid, &mut sink, None, options(CommitPolicy::copy()), &Stop::new()).await.unwrap();
+        let log = log.lock().unwrap();
+        assert!(log.iter().any(|line| line.starts_with("commit")) && !log.iter().any(|line| line.contains("hears")));
     }
 
     #[tokio::test]

@@ -454,6 +454,15 @@ impl Error {
             Self::BadRecord(record) => record.hint.clone(),
             Self::UnknownOption { nearest: Some(key), .. } => Some(format!("did you mean '{key}'?")),
             Self::UnknownOption { nearest: None, .. } => Some("`segue options` lists every key".into()),
+            Self::OffsetOutOfRange { wanted, available, .. } if *wanted < available.start => {
+                Some("retention took them; -o scan.on-data-loss=earliest goes on where the log begins, and `segue plan` shows every partition".into())
+            }
+            Self::OffsetOutOfRange { .. } => {
+                Some("the log ends before what was read of it, or asked for; if it is another log now, begin a new job with another --checkpoint".into())
+            }
+            Self::TopicRecreated { .. } | Self::LogTruncated { .. } => {
+                Some("its messages are others now, and what was read can't be taken back; begin a new job with another --checkpoint".into())
+            }
             Self::Changed { .. } => {
                 Some("a job reads the files that it listed at its start; put the file back, or begin a new job without the checkpoint".into())
             }

@@ -311,6 +311,7 @@ impl<'a> Run<'a> {
                 if let Some(store) = store.filter(|_| mirror_epoch != Some(stored.epoch)) {
                     store.save(&stored).await?;
                 }
+                run.tell(&stored, 0..stored.sources.len());
             }
         }
         Ok(Start::Ready(Box::new(run)))
@@ -405,6 +406,18 @@ impl<'a> Run<'a> {
             || self.policy.bytes.is_some_and(|bytes| self.pending.bytes >= bytes)
     }
 
+    /// Tells sources where they stand. Without a checkpoint that lasts they stand nowhere.
+    fn tell(&self, checkpoint: &Checkpoint, sources: impl Iterator<Item = usize>) {
+        if self.store.is_none() && !self.sink.keeps_checkpoint() {
+            return;
+        }
+        for index in sources {
+            if let (Some(source), Some(state)) = (self.hybrid.sources().get(index), checkpoint.sources.get(index)) {
+                source.committed(state);
+            }
+        }
+    }
+
     async fn commit_next(&mut self, mut checkpoint: Checkpoint) -> Result<()> {
         checkpoint.epoch = self.committed.epoch + 1;
         self.commit(checkpoint).await
@@ -419,11 +432,10 @@ impl<'a> Run<'a> {
         if let Some(store) = self.store {
             store.save(&checkpoint).await?;
         }
-        for index in std::mem::take(&mut self.pending).sources {
-            if let (Some(source), Some(state)) = (self.hybrid.sources().get(index), checkpoint.sources.get(index)) {
-                source.committed(state);
-            }
-        }
+        let moved = std::mem::take(&mut self.pending).sources;
+        // Of a job's first commit every source is told: where each begins is known from now on.
+        let told = |index: &usize| self.commits == 0 || moved.contains(index);
+        self.tell(&checkpoint, (0..checkpoint.sources.len()).filter(told));
         self.commits += 1;
         if let Some(progress) = &self.progress {
             progress.committed();
@@ -635,6 +647,8 @@ mod tests {
                 "recover",
                 "commit 0 at row 0",
                 "save 0",
+                "source a hears of row 0",
+                "source b hears of row 0",
                 "write 2 rows of 0",
                 "write 1 rows of 0",
                 "commit 1 at row 3",
@@ -658,7 +672,23 @@ mod tests {
         let again = self::options(CommitPolicy::copy());
         let summary = copy(&hybrid, &mut sink, Some(&store), again, &Stop::new()).await.unwrap();
         assert_eq!(summary.commits, 0);
-        assert_eq!(*log.lock().unwrap(), ["recover", "close"]);
+        assert_eq!(
+            *log.lock().unwrap(),
+            ["recover", "source a hears of row 3", "source b hears of row 2", "close"],
+            "whoever watches hears where the job stands, also if it was told once and lost"
+        );
+    }
+
+    /// A look into a topic must not move its group.
+    #[tokio::test]
+    async fn without_a_checkpoint_that_lasts_no_source_hears_of_a_commit() {
+        let log = Log::default();
+        let source = Listening(memory("a").batch("x", rows(0..2)).build(), Arc::clone(&log));
+        let hybrid = HybridSource::builder().source(source).build().unwrap();
+        let mut sink = Recorder { log: Arc::clone(&log), ..Recorder::default() };
+        copy(&hybrid, &mut sink, None, options(CommitPolicy::copy()), &Stop::new()).await.unwrap();
+        let log = log.lock().unwrap();
+        assert!(log.iter().any(|line| line.starts_with("commit")) && !log.iter().any(|line| line.contains("hears")));
     }
 
     #[tokio::test]

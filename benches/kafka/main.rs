@@ -10,7 +10,7 @@
 //! Each measurement is a process of its own, which benches/compare asks as well:
 //! `make TOPIC FORMAT ROWS`, `bare TOPIC FORMAT ROWS`, `segue TOPIC FORMAT ROWS`. All of them keep freed memory as the
 //! `segue` program does (`src/cli/memory.rs`): without, a tenth of the CPU time goes into clearing pages again and again.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench ends where it fails")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a bench ends where it fails")]
 
 mod bare;
 mod heap;

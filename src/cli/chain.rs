@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use segue::checkpoint::{Checkpoint, FileCheckpointStore};
+use segue::checkpoint::{Checkpoint, FileCheckpointStore, SplitState};
 use segue::error::Error;
 use segue::file::FileSource;
 use segue::format::Format;
 use segue::hybrid::HybridSource;
 #[cfg(feature = "kafka")]
-use segue::kafka::{KafkaSource, OnGap};
+use segue::kafka::{KafkaSource, OnDataLoss, OnGap};
 use segue::options::{
     Connector, SinkOptions, SourceOptions, assign, check_chain, check_formats, formats_ahead, job_id, topic_format,
 };
@@ -81,6 +81,15 @@ impl ChainSource {
             Self::Files(files) => files.header(),
             #[cfg(feature = "kafka")]
             Self::Topics(_) => None,
+        }
+    }
+
+    /// Whether reading goes on behind offsets of this split that the log no longer has.
+    pub(crate) fn passes_over_gap(&self, split: &SplitState) -> bool {
+        match self {
+            Self::Files(_) => false,
+            #[cfg(feature = "kafka")]
+            Self::Topics(topics) => topics.on_data_loss_of(split) != OnDataLoss::Fail,
         }
     }
 }

@@ -67,13 +67,17 @@ impl Plan {
 
     /// What is known of the place where files end and a topic goes on.
     fn seam(&self) -> Option<String> {
-        let topic = match self.sources.as_slice() {
-            [.., history, live] if history.is_files() && !live.is_files() => live.place(),
+        let live = match self.sources.as_slice() {
+            [.., history, live] if history.is_files() && !live.is_files() => live,
             _ => return None,
         };
-        Some(match self.gaps.is_empty() {
-            true => format!("no gap in the log of {topic}; rows that the files have too would come twice"),
-            false => format!("a gap in the log of {topic}: nothing would be read"),
+        let topic = live.place();
+        let is_passed_over = |split: &SplitState| live.source.passes_over_gap(split);
+        let is_gap = |split: &&SplitState| Gap::of(split).is_some();
+        Some(match (self.gaps.is_empty(), live.left.iter().filter(is_gap).all(is_passed_over)) {
+            (true, _) => format!("no gap in the log of {topic}; rows that the files have too would come twice"),
+            (false, true) => format!("a gap in the log of {topic}: what is lost would be left out"),
+            (false, false) => format!("a gap in the log of {topic}: nothing would be read"),
         })
     }
 
@@ -186,11 +190,14 @@ fn ahead(split: &SplitState) -> Option<(u64, u64)> {
     Some((stop.min(end).saturating_sub(from), stop.saturating_sub(end.max(from))))
 }
 
+/// The options that say where a source is.
+const PLACES: [&str; 3] = ["path", "topic", "topic-pattern"];
+
 impl PlannedSource {
-    /// The path or the topic.
+    /// The path, the topics, or the pattern that takes them.
     fn place(&self) -> &str {
         let options = &self.state.options;
-        options.get("path").or_else(|| options.get("topic")).unwrap_or(&self.state.name)
+        PLACES.iter().find_map(|key| options.get(*key)).unwrap_or(&self.state.name)
     }
 
     fn is_files(&self) -> bool {
@@ -241,7 +248,7 @@ impl PlannedSource {
 impl Display for PlannedSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "source {}: ", self.state.name)?;
-        for key in ["path", "topic"] {
+        for key in PLACES {
             if let Some(place) = self.state.options.get(key) {
                 write!(f, "{place}: ")?;
             }

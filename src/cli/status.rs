@@ -59,7 +59,7 @@ fn status_text(checkpoint: &Checkpoint, age_ms: Option<i64>) -> String {
     let _ = writeln!(text, "\nschema: {}", checkpoint.schema);
     for source in &checkpoint.sources {
         let _ = write!(text, "source {} ({}", source.name, source.connector);
-        for key in ["path", "topic", "format"] {
+        for key in ["path", "topic", "topic-pattern", "format"] {
             if let Some(value) = source.options.get(key) {
                 let _ = write!(text, ", {value}");
             }
@@ -97,6 +97,9 @@ fn splits_text(splits: &Splits, unit: &str) -> String {
                 let _ = write!(text, "  {}: next position {}{stop}", split.id, split.position);
                 if let (Some(end), Some(lag)) = (split.end(), split.lag()) {
                     let _ = write!(text, ", end {end}, lag {lag}");
+                }
+                if split.lost() > 0 {
+                    let _ = write!(text, ", {} lost", split.lost());
                 }
                 text.push_str(if split.done { ", done\n" } else { "\n" });
             }

@@ -98,6 +98,14 @@ pub(super) fn add_ids(client: &BaseConsumer<Listener>, topics: &mut [Described],
     Ok(())
 }
 
+/// The id of a topic that may be there; `None` where the brokers have no ids.
+pub(super) fn topic_id(client: &BaseConsumer<Listener>, name: &str, timeout: Duration) -> KafkaResult<Option<String>> {
+    let mut topics = [describe(client, name, timeout)?];
+    add_ids(client, &mut topics, timeout)?;
+    let [topic] = topics;
+    Ok(topic.id)
+}
+
 /// The log of each partition: from the first offset that it still has to the last stable offset when reading
 /// committed, else the high watermark.
 pub(super) fn logs(

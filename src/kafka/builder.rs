@@ -44,6 +44,7 @@ pub struct KafkaSourceBuilder {
     on_data_loss: Option<OnDataLoss>,
     on_topic_deleted: OnTopicDeleted,
     discovery: Duration,
+    commits_to_group: bool,
 }
 
 impl KafkaSourceBuilder {
@@ -65,6 +66,7 @@ impl KafkaSourceBuilder {
             on_data_loss: None,
             on_topic_deleted: OnTopicDeleted::default(),
             discovery: DEFAULT_DISCOVERY,
+            commits_to_group: true,
         }
     }
 
@@ -192,6 +194,14 @@ impl KafkaSourceBuilder {
         self
     }
 
+    /// Sets whether positions are committed to the consumer group (`group.id`), if one was given, when the checkpoint is;
+    /// they are without.
+    #[must_use]
+    pub fn commit_group_offsets(mut self, commits: bool) -> Self {
+        self.commits_to_group = commits;
+        self
+    }
+
     /// Which topics are read.
     ///
     /// # Errors
@@ -276,6 +286,7 @@ impl KafkaSourceBuilder {
             on_data_loss: self.on_data_loss,
             on_topic_deleted: self.on_topic_deleted,
             discovery: self.discovery,
+            commits_to_group: self.commits_to_group,
             group: Arc::default(),
         })
     }

@@ -30,7 +30,7 @@ const RESERVED: [(&str, &str); 12] = [
     ("group.instance.id", "partitions are assigned by segue itself"),
 ];
 
-/// Settings of Kafka's Java client, with what librdkafka has in their place.
+/// Settings of Kafka's Java client, with what stands in their place here.
 const JAVA_ONLY: [(&str, &str); 13] = [
     ("sasl.jaas.config", "sasl.username and sasl.password"),
     ("sasl.login.callback.handler.class", "sasl.oauthbearer.method"),
@@ -39,8 +39,8 @@ const JAVA_ONLY: [(&str, &str); 13] = [
     ("ssl.truststore.password", "ssl.ca.location (PEM)"),
     ("ssl.truststore.type", "ssl.ca.location (PEM)"),
     ("ssl.keystore.type", "ssl.certificate.location and ssl.key.location (PEM)"),
-    ("ssl.keymanager.algorithm", "nothing; leave it out"),
-    ("key.deserializer", "nothing; leave it out"),
+    ("ssl.keymanager.algorithm", "not needed: leave it out"),
+    ("key.deserializer", "not needed: leave it out"),
     ("value.deserializer", "format"),
     ("max.poll.records", "--batch-rows"),
     ("request.timeout.ms", "socket.timeout.ms"),
@@ -110,7 +110,7 @@ impl ClientSettings {
             if let Some((_, instead)) = JAVA_ONLY.iter().find(|(java, _)| java == key) {
                 return Err(Error::option(
                     option(),
-                    format!("it is a setting of Kafka's Java client; librdkafka has {instead}"),
+                    format!("it is a setting of Kafka's Java client; here it is {instead}"),
                 ));
             }
             if key == "security.protocol" && value.to_ascii_lowercase().contains("ssl") {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn what_is_not_the_users_to_set_is_refused() {
         assert!(refused("auto.offset.reset", "latest", false).contains("it can't be set: scan.startup.mode"));
-        assert!(refused("sasl.jaas.config", "x", false).contains("librdkafka has sasl.username and sasl.password"));
+        assert!(refused("sasl.jaas.config", "x", false).contains("here it is sasl.username and sasl.password"));
         assert!(refused("fetch.max.bites", "1", false).contains("No such configuration property"));
         assert!(refused("fetch.wait.max.ms", "often", false).starts_with("option 'properties.fetch.wait.max.ms': "));
         let mut good = ClientSettings::new("h:9092");

@@ -24,6 +24,9 @@ const LAST_PATIENCE: Duration = Duration::from_millis(700);
 /// How soon a commit that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// How soon offsets that couldn't be committed are tried again, if no newer ones come.
+const LATER: Duration = Duration::from_secs(30);
+
 /// Commits on a thread of its own, which no commit of a job waits for; of several that wait the last one counts.
 #[derive(Debug)]
 pub(super) struct GroupCommits {
@@ -95,29 +98,45 @@ impl Shared {
     }
 
     fn run(&self, settings: &ClientSettings) {
-        let mut client = None;
-        let mut told = false;
+        let group = settings.group().unwrap_or_default();
+        tracing::info!("positions are committed to group {group} when the checkpoint is");
+        let (mut client, mut left, mut told) = (None, None, false);
         loop {
-            let is_idle = |waiting: &mut Waiting| waiting.offsets.is_none() && !waiting.is_closed;
-            let waited = self.changed.wait_while(self.lock(), is_idle);
-            let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
-            let Some(offsets) = waiting.offsets.take() else { return };
-            waiting.is_busy = true;
-            drop(waiting);
+            let Some(offsets) = self.next(left.take()) else { return };
             let committed = self.commit(settings, &mut client, &offsets);
-            let group = settings.group().unwrap_or_default();
             match committed {
                 Ok(()) => told = false,
-                // Once, and not for every commit while it lasts.
-                Err(error) if !told => {
-                    told = true;
-                    warn!("offsets can't be committed to group {group}: {}", reason(&error));
+                Err(error) => {
+                    // Once, and not for every commit while it lasts.
+                    if !told {
+                        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+                        warn!("offsets can't be committed to group {group}: {error}{}", cause.unwrap_or_default());
+                    }
+                    (left, told) = (Some(offsets), true);
                 }
-                Err(error) => tracing::debug!("offsets can't be committed to group {group}: {}", reason(&error)),
             }
             self.lock().is_busy = false;
             self.changed.notify_all();
         }
+    }
+
+    /// The offsets to be committed next: the newest, or those that are left after a while; `None` at the end.
+    fn next(&self, left: Option<Offsets>) -> Option<Offsets> {
+        let is_idle = |waiting: &mut Waiting| waiting.offsets.is_none() && !waiting.is_closed;
+        let (mut waiting, is_late) = if left.is_some() {
+            let waited = self.changed.wait_timeout_while(self.lock(), LATER, is_idle);
+            let (waiting, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            (waiting, timeout.timed_out())
+        } else {
+            let waited = self.changed.wait_while(self.lock(), is_idle);
+            (waited.unwrap_or_else(PoisonError::into_inner), false)
+        };
+        let offsets = match waiting.offsets.take() {
+            None if is_late => left,
+            newest => newest,
+        };
+        waiting.is_busy = offsets.is_some();
+        offsets
     }
 
     fn commit(
@@ -144,17 +163,18 @@ impl Shared {
             // What the client has to say is heard only when it is polled.
             hear(client);
             let is_over = began.elapsed() >= PATIENCE || self.lock().is_abandoned;
+            if is_refused_by_members(&error) {
+                let reason =
+                    "the group has running members, and only they may commit; give this job a group of its own";
+                let place = settings.bootstrap_servers().to_owned();
+                return Err(Error::Kafka { place, action: "commit offsets", source: reason.into() });
+            }
             if is_over || !is_passing(&error) {
                 return Err(failed(error));
             }
             thread::sleep(AGAIN);
         }
     }
-}
-
-/// Why a commit failed: that it did is said already.
-fn reason(error: &Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| cause.to_string())
 }
 
 fn list(offsets: &Offsets) -> KafkaResult<TopicPartitionList> {
@@ -164,6 +184,12 @@ fn list(offsets: &Offsets) -> KafkaResult<TopicPartitionList> {
         list.add_partition_offset(topic, *partition, Offset::Offset(offset))?;
     }
     Ok(list)
+}
+
+/// Whether a group refuses the offsets of somebody who isn't one of its members.
+fn is_refused_by_members(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{IllegalGeneration, RebalanceInProgress, UnknownMemberId};
+    matches!(error.rdkafka_error_code(), Some(IllegalGeneration | RebalanceInProgress | UnknownMemberId))
 }
 
 /// Whether trying again may help: the coordinator isn't known yet, or moves.

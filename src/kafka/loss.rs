@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tracing::warn;
 
-use super::LOST;
+use super::{END, LOST};
 use crate::checkpoint::SplitState;
 use crate::error::{Error, Result};
 
@@ -52,6 +52,23 @@ pub(super) fn go_on_at(split: &mut SplitState, log: &Range<u64>, policy: OnDataL
         split.start = to;
     }
     Ok(Some(to))
+}
+
+/// A topic is gone: says what was read of the split, and counts what wasn't.
+pub(super) fn of_deleted(split: &mut SplitState) {
+    let unread = split.lag().unwrap_or(0);
+    split.done = true;
+    if unread == 0 {
+        warn!(
+            "{}: the topic was deleted; it was read up to offset {}, its end as far as is known",
+            split.id, split.position
+        );
+        return;
+    }
+    let lost = split.lost() + unread;
+    split.identity.other.insert(LOST.into(), lost.into());
+    split.identity.other.insert(END.into(), split.position.into());
+    warn!("{}: the topic was deleted; {unread} offsets from {} on were never read", split.id, split.position);
 }
 
 pub(super) fn out_of_range(split: &SplitState, log: &Range<u64>) -> Error {

@@ -109,6 +109,7 @@ pub struct KafkaSource {
     on_data_loss: Option<OnDataLoss>,
     on_topic_deleted: OnTopicDeleted,
     discovery: Duration,
+    commits_to_group: bool,
     /// Begun with the first commit; shared by clones.
     group: Arc<OnceLock<GroupCommits>>,
 }
@@ -128,6 +129,12 @@ impl KafkaSource {
     /// Which topics it reads.
     pub fn topics(&self) -> &Topics {
         &self.topics
+    }
+
+    /// What becomes of a split whose position is gone from the beginning of its log: what was asked for, or else what
+    /// holds of a split that stands where it does.
+    pub fn on_data_loss_of(&self, split: &SplitState) -> OnDataLoss {
+        loss::policy(self.on_data_loss, split, self.start == StartOffsets::Earliest)
     }
 }
 
@@ -242,7 +249,7 @@ impl Source for KafkaSource {
 
     fn committed(&self, state: &SourceState) {
         let Splits::SideBySide(splits) = &state.splits else { return };
-        if self.settings.group().is_none() {
+        if self.settings.group().is_none() || !self.commits_to_group {
             return;
         }
         let commits = match self.group.get() {
@@ -255,7 +262,10 @@ impl Source for KafkaSource {
                 }
             },
         };
-        commits.commit(splits.values().filter_map(|split| Some((key_of(&split.id)?, split.position))).collect());
+        // Of a topic that is gone nothing can be committed.
+        let is_there = |split: &&SplitState| !split.done || split.stop.is_some();
+        let offset = |split: &SplitState| Some((key_of(&split.id)?, split.position));
+        commits.commit(splits.values().filter(is_there).filter_map(offset).collect());
     }
 }
 
@@ -314,7 +324,9 @@ impl KafkaSource {
             let (topic, id) = self.key(&split.id)?;
             let topic = known.entry(topic).or_default();
             topic.partitions.insert(id);
-            topic.id = split.identity.other.get(TOPIC_ID).and_then(|id| id.as_str()).map(ToOwned::to_owned);
+            if let Some(id) = split.identity.other.get(TOPIC_ID).and_then(|id| id.as_str()) {
+                topic.id = Some(id.to_owned());
+            }
         }
         Ok(known)
     }

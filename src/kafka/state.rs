@@ -11,7 +11,9 @@ use super::ask::{Logs, Offsets, PartitionKey};
 use super::lookup::Lookup;
 use super::loss;
 use super::offsets::{DefaultStart, PartitionOffsets};
-use super::{CONNECTOR, END, KafkaSource, LOG_START, OnGap, OnTopicDeleted, StartOffsets, StopOffsets, TOPIC_ID};
+use super::{
+    CONNECTOR, END, KafkaSource, LOG_START, OnGap, OnTopicDeleted, StartOffsets, StopOffsets, TOPIC_ID, key_of,
+};
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
 use crate::error::{Error, Result};
 use crate::source::Source;
@@ -77,6 +79,7 @@ impl Cluster<'_> {
         let Splits::SideBySide(splits) = &mut state.splits else {
             return Err(Error::Chain(format!("source {} reads partitions side by side", self.source.name)));
         };
+        self.check_topics(splits)?;
         self.check_missing(splits)?;
         let asked = Value::String(self.source.stop.to_string());
         let is_same_stop = state.notes.get(BOUNDED) == Some(&asked);
@@ -97,6 +100,7 @@ impl Cluster<'_> {
                 }
                 // A partition that was added later is read from its beginning, whatever the first start was.
                 None => {
+                    tracing::info!("{id}: it is new, and read from its beginning, offset {}", log.start);
                     let mut split = SplitState::new(id.clone(), log.start);
                     split.stop = match (&stops, &self.source.stop) {
                         (Some(stops), _) => stops.as_ref().map(|s| s.get(partition).copied().unwrap_or(log.end)),
@@ -118,21 +122,43 @@ impl Cluster<'_> {
         Ok(state)
     }
 
+    /// Checks that topics are those that were read. One that was at its end, since it had been deleted, and that is there
+    /// again, is a new one.
+    fn check_topics(&self, splits: &mut BTreeMap<SplitId, SplitState>) -> Result<()> {
+        let mut new = Vec::new();
+        for split in splits.values() {
+            let Some((topic, _)) = key_of(&split.id) else { continue };
+            let stored = split.identity.other.get(TOPIC_ID).and_then(Value::as_str);
+            let (Some(stored), Some(now)) = (stored, self.ids.get(&topic)) else { continue };
+            if stored == now {
+                continue;
+            }
+            if split.done && split.stop.is_none() {
+                new.push(split.id.clone());
+                continue;
+            }
+            let (split, stored, now) = (split.id.to_string(), stored.to_owned(), now.clone());
+            return Err(Error::TopicRecreated { split, stored, now });
+        }
+        splits.retain(|id, _| !new.contains(id));
+        Ok(())
+    }
+
     /// A partition of which there is a position, and which isn't there any more, is gone: an error, or the end of it.
     fn check_missing(&self, splits: &mut BTreeMap<SplitId, SplitState>) -> Result<()> {
         let known: BTreeSet<SplitId> = self.logs.keys().map(split_id).collect();
         for split in splits.values_mut().filter(|split| !known.contains(&split.id) && !split.done) {
             if self.source.on_topic_deleted == OnTopicDeleted::Fail {
-                let reason = "the checkpoint has a position of it, and the topic has no such partition";
+                let reason = "the checkpoint has a position of it, and the topic has no such partition any more \
+                              (scan.on-topic-deleted=finish goes on without it)";
                 return Err(Error::NotFound { what: format!("{}: {reason}", split.id) });
             }
-            warn!("{}: the topic was deleted; what was read up to offset {} is all of it", split.id, split.position);
-            split.done = true;
+            loss::of_deleted(split);
         }
         Ok(())
     }
 
-    /// Checks that the topic is the one that was read and that its log has the position, and notes what the log is.
+    /// Checks that the log has the position, and notes what the log is.
     fn check(
         &self,
         split: &mut SplitState,
@@ -142,11 +168,7 @@ impl Cluster<'_> {
     ) -> Result<()> {
         split.done = split.done || is_reached(split);
         if let Some(id) = self.ids.get(&partition.0) {
-            let stored = split.identity.other.insert(TOPIC_ID.into(), id.as_str().into());
-            if let Some(stored) = stored.as_ref().and_then(Value::as_str).filter(|stored| stored != id) {
-                let (split, stored, now) = (split.id.to_string(), stored.to_owned(), id.clone());
-                return Err(Error::TopicRecreated { split, stored, now });
-            }
+            split.identity.other.insert(TOPIC_ID.into(), id.as_str().into());
         }
         split.identity.other.insert(END.into(), log.end.into());
         if self.source.on_gap == OnGap::Tell {

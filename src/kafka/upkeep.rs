@@ -1,15 +1,15 @@
 //! What happens to partitions besides messages: they begin, are added, end with their topic, and lose offsets.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use rdkafka::consumer::Consumer as _;
-use tracing::warn;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaResult;
 
 use super::ask;
+use super::client::Listener;
 use super::consumer::{Consumer, Stop, kafka};
 use super::lookup::PATIENCE;
 use super::loss;
@@ -23,6 +23,9 @@ use crate::source::{Decoded, SourceBatch};
 
 /// How long the client may take to hear of a topic's partitions before it is served in between.
 const METADATA: Duration = Duration::from_millis(500);
+
+/// How long a question may take that waits behind a fetch.
+const ID_REQUEST: Duration = Duration::from_secs(1);
 
 /// How often a partition may be missing in what a broker answers before it counts as gone.
 const TIMES_UNKNOWN: u32 = 20;
@@ -98,12 +101,11 @@ impl Consumer {
         match sighting {
             Sighting::Added(added) => self.add(added, batch),
             Sighting::Gone { topic } if self.on_topic_deleted == OnTopicDeleted::Fail => {
-                Err(Error::NotFound { what: format!("topic {topic} is gone: it was deleted while it was read") }.into())
+                let what = format!("topic {topic} is gone: it was deleted while it was read");
+                Err(Error::NotFound { what: format!("{what} (scan.on-topic-deleted=finish goes on without it)") }
+                    .into())
             }
-            Sighting::Gone { topic } => {
-                warn!("topic {topic} was deleted; what was read of it is all of it");
-                self.finish(&topic, batch)
-            }
+            Sighting::Gone { topic } => self.finish(&topic, batch),
             Sighting::Recreated { topic, stored, now } => {
                 let of_topic = self.partitions.iter().find(|partition| *partition.topic_name == *topic);
                 let split = of_topic.map_or(topic, |partition| partition.split.to_string());
@@ -151,7 +153,8 @@ impl Consumer {
             if *partition.topic_name != *topic || state.state.done {
                 continue;
             }
-            state.state.done = true;
+            loss::of_deleted(&mut state.state);
+            state.changed = true;
             let position = state.state.position;
             batch.push(which, position, RunKind::Done, position, now);
             self.queue
@@ -161,17 +164,17 @@ impl Consumer {
         Ok(())
     }
 
-    /// What a partition's log has now: from its first offset to its end.
-    fn log_of(&mut self, which: u32) -> Result<Range<u64>, Stop> {
+    /// Asks about a partition until there is an answer, nobody reads any more, or patience ends.
+    fn asked<T>(&mut self, which: u32, ask: impl Fn(&BaseConsumer<Listener>) -> KafkaResult<T>) -> Result<T, Stop> {
         let began = Instant::now();
         loop {
-            let partition = &self.partitions[which as usize];
-            match ask::log(self.queue.consumer(), &partition.topic_name, partition.id, METADATA) {
-                Ok(log) => return Ok(log),
+            let split = &self.partitions[which as usize].split;
+            match ask(self.queue.consumer()) {
+                Ok(answer) => return Ok(answer),
                 Err(error) if began.elapsed() >= PATIENCE => {
-                    return Err(kafka(partition.split.as_str(), "look its offsets up", error).into());
+                    return Err(kafka(split.as_str(), "look its offsets up", error).into());
                 }
-                Err(error) => tracing::debug!("{}: looking its offsets up: {error}", partition.split),
+                Err(error) => tracing::debug!("{split}: looking its offsets up: {error}"),
             }
             self.serve()?;
             if self.sender.is_closed() {
@@ -182,9 +185,21 @@ impl Consumer {
 
     /// The log no longer has a position: an error, or it goes on elsewhere.
     pub(super) fn out_of_range(&mut self, (which, reason): (u32, String), batch: &mut MicroBatch) -> Result<(), Stop> {
-        let log = self.log_of(which)?;
+        // Of another topic of the same name no offset means anything.
+        let (topic, id) = {
+            let partition = &self.partitions[which as usize];
+            (Arc::clone(&partition.topic_name), partition.id)
+        };
+        let now_id = self.asked(which, |client| ask::topic_id(client, &topic, ID_REQUEST))?;
+        let log = self.asked(which, |client| ask::log(client, &topic, id, METADATA))?;
         let (partition, state) = (&self.partitions[which as usize], &mut self.states[which as usize]);
         let split = partition.split.as_str();
+        if let (Some(stored), Some(now)) = (state.topic_id(), now_id.as_deref())
+            && stored != now
+        {
+            let (split, stored, now) = (split.to_owned(), stored.to_owned(), now.to_owned());
+            return Err(Error::TopicRecreated { split, stored, now }.into());
+        }
         let wanted = state.state.position;
         if log.contains(&wanted) || wanted == log.end {
             // It has the position, but not what was read up to it.

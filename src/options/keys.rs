@@ -299,6 +299,13 @@ pub static OPTION_KEYS: &[OptionKey] = &[
     ),
     key(Kafka, "value.format", OneOf(&["csv", "json", "raw", "avro"]), "", "the same as format")
         .later_values(&["avro"]),
+    key(
+        Kafka,
+        "properties.commit.offsets.on.checkpoint",
+        Boolean,
+        "true",
+        "commits positions to the group properties.group.id when the checkpoint is, for whoever watches its lag",
+    ),
     key(Kafka, "properties.*", Text, "", "a setting of the client, by librdkafka's name: properties.fetch.wait.max.ms"),
     key(
         Kafka,
@@ -370,8 +377,8 @@ pub static OPTION_KEYS: &[OptionKey] = &[
         Kafka,
         "scan.on-data-loss",
         OneOf(&["fail", "earliest", "latest", "refill"]),
-        "fail",
-        "what to do when the log no longer has the next offset; by default a start at earliest-offset of which nothing was read begins where the log does",
+        "fail; earliest for a start at earliest-offset of which nothing was read",
+        "what to do when the log no longer has the next offset",
     )
     .later_values(&["refill"]),
     key(Kafka, "scan.retention-watch", OneOf(&["fail", "spill"]), "", "when retention is about to overtake the start")

@@ -323,6 +323,12 @@ impl SourceOptions {
         for (key, given) in &self.values {
             let Some(property) = key.strip_prefix("properties.") else { continue };
             let value = given.value.as_str();
+            // Flink's word for it; the client itself commits nothing.
+            if property == "commit.offsets.on.checkpoint" {
+                let commits = parse_boolean(value).map_err(|reason| Error::option(key, reason))?;
+                builder = builder.commit_group_offsets(commits);
+                continue;
+            }
             builder = match given.value.is_secret() {
                 true => builder.secret_property(property, value),
                 false => builder.property(property, value),

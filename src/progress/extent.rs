@@ -33,6 +33,7 @@ pub(super) struct Partition {
     position: u64,
     stop: Option<u64>,
     end: Option<u64>,
+    lost: u64,
     is_done: bool,
     rows: u64,
     rate: Rate,
@@ -124,6 +125,7 @@ impl Extent {
                 stop: partition.stop,
                 end,
                 lag: end.map(|end| end.saturating_sub(partition.position)),
+                lost: partition.lost,
                 is_done: partition.is_done,
                 rows: partition.rows,
                 rows_per_second: partition.rate.per_second(now),
@@ -151,6 +153,7 @@ impl Partition {
             position: split.position,
             stop: None,
             end: None,
+            lost: 0,
             is_done: false,
             rows: 0,
             rate: Rate::new(now),
@@ -163,6 +166,7 @@ impl Partition {
         self.position = split.position;
         self.stop = split.stop;
         self.end = split.end();
+        self.lost = split.lost();
         self.is_done = split.done;
     }
 }

@@ -91,6 +91,8 @@ pub struct PartitionSnapshot {
     pub end: Option<u64>,
     /// How far the position is behind that; 0 means caught up.
     pub lag: Option<u64>,
+    /// Offsets that were left out since its log no longer had them, over the job's life.
+    pub lost: u64,
     /// Whether nothing of it is left to read.
     pub is_done: bool,
     /// Rows delivered by this run.

@@ -96,6 +96,11 @@ pub trait Sink: Debug + Send {
         async { Ok(()) }.boxed()
     }
 
+    /// Says whether the sink's own commits hold the checkpoint, so that [`Self::recover`] returns it.
+    fn keeps_checkpoint(&self) -> bool {
+        false
+    }
+
     /// How many bytes the sink holds at most; they come out of the budget of the one who reads.
     fn reserved_bytes(&self) -> usize {
         0

@@ -174,7 +174,7 @@ fn starts_and_stops_are_checked_before_files_are_looked_at() {
     );
     read(
         &["-o", "properties.sasl.jaas.config=x"],
-        "error: option 'properties.sasl.jaas.config': it is a setting of Kafka's Java client; librdkafka has sasl.username and sasl.password\n",
+        "error: option 'properties.sasl.jaas.config': it is a setting of Kafka's Java client; here it is sasl.username and sasl.password\n",
     );
 }
 
@@ -417,7 +417,13 @@ fn offsets_outside_the_log_are_a_gap_of_the_plan_and_an_error_before_anything_is
     let ran = bids.run("read", &options);
     assert_eq!(
         (ran.status, ran.stdout.as_str(), ran.stderr.as_str()),
-        (1, "", "error: bids/0: offset 17 is wanted, and the log has 0 up to 2\n")
+        (
+            1,
+            "",
+            "error: bids/0: offset 17 is wanted, and the log has 0 up to 2\n\
+             hint: the log ends before what was read of it, or asked for; if it is another log now, begin a new job with \
+             another --checkpoint\n"
+        )
     );
 }
 
@@ -615,7 +621,13 @@ mod on_a_broker {
         let ran = bids.run("read", &["--bounded", "--checkpoint", "job", "--quiet"]);
         assert_eq!(
             (ran.status, ran.stdout.as_str(), ran.stderr.as_str()),
-            (1, "", "error: bids/0: offset 1 is wanted, and the log has 4 up to 6\n")
+            (
+                1,
+                "",
+                "error: bids/0: offset 1 is wanted, and the log has 4 up to 6\n\
+                 hint: retention took them; -o scan.on-data-loss=earliest goes on where the log begins, and `segue plan` \
+                 shows every partition\n"
+            )
         );
     }
 }

@@ -256,7 +256,7 @@ fn settings_that_delivery_relies_on_and_several_topics_are_refused() {
     for (key, value, why) in [
         ("acks", "1", "it can't be set: a row is safe when every replica in sync has it"),
         ("enable.idempotence", "false", "it can't be set: rows are neither repeated nor overtaken"),
-        ("sasl.jaas.config", "x", "librdkafka has sasl.username and sasl.password"),
+        ("sasl.jaas.config", "x", "here it is sasl.username and sasl.password"),
         ("linger.mss", "1", "No such configuration property"),
     ] {
         let error = KafkaSink::builder(&address).secret_property(key, value).check().unwrap_err();

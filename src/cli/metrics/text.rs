@@ -134,6 +134,11 @@ impl Families<'_> {
             partitions.filter_map(series).collect::<Vec<_>>()
         };
         self.counters("segue_split_rows", "Rows of a partition, of this run", each(&|split| Some(split.rows)))?;
+        self.counters(
+            "segue_lost_offsets",
+            "Offsets left out since the log no longer had them, over the job's life",
+            each(&|split| Some(split.lost)),
+        )?;
         self.gauges("segue_position", "The next offset to be delivered", each(&|split| Some(split.position)))?;
         self.gauges("segue_stop_offset", "Where a partition ends for this job, exclusive", each(&|split| split.stop))?;
         self.gauges("segue_end_offset", "The end of a partition's log as of the last fetch", each(&|split| split.end))?;

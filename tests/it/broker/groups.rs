@@ -86,8 +86,13 @@ async fn offsets_are_committed_to_the_group_that_was_given_when_the_checkpoint_i
         let arguments = ["read", &address, "--format", "csv", "--schema", BIDS, "--until", "now"];
         rows(&folder, &[&arguments[..], options].concat());
     };
+    let nothing = [Offset::Invalid; 2];
     run(&["--checkpoint", "alone.json"]);
-    assert_eq!(committed(&topic, 2), [Offset::Invalid; 2], "without a group nothing is committed");
+    assert_eq!(committed(&topic, 2), nothing, "there is no group");
+    run(&["-o", &group]);
+    assert_eq!(committed(&topic, 2), nothing, "there is no checkpoint");
+    run(&["--checkpoint", "quiet.json", "-o", &group, "-o", "properties.commit.offsets.on.checkpoint=false"]);
+    assert_eq!(committed(&topic, 2), nothing, "it is not to be");
     run(&["--checkpoint", "job.json", "-o", &group]);
     let began = Instant::now();
     // The last commit of a job is waited for, but not for ever.

@@ -253,7 +253,11 @@ async fn a_gap_at_the_seam_is_told_before_a_row_leaves() {
     assert_eq!((&gap["split"], &gap["wanted"], &gap["available"]), (&json!(topic.split(0)), &json!(2), &json!(4)));
 
     let split = topic.split(0);
-    let fault = format!("error: {split}: offset 2 is wanted, and the log has 4 up to 10\n");
+    let fault = format!(
+        "error: {split}: offset 2 is wanted, and the log has 4 up to 10\n\
+         hint: retention took them; -o scan.on-data-loss=earliest goes on where the log begins, and `segue plan` shows \
+         every partition\n"
+    );
     let read = segue(&folder, &[&["read", "--quiet"], &seam[..]].concat());
     assert_eq!((read.status, read.stdout.as_str()), (1, ""), "{}", read.stderr);
     assert!(read.stderr.starts_with(&fault), "{}", read.stderr);

@@ -263,7 +263,7 @@ impl Source for KafkaSource {
             },
         };
         // Of a topic that is gone nothing can be committed.
-        let is_there = |split: &&SplitState| !split.done || split.stop.is_some();
+        let is_there = |split: &&SplitState| !split.done || split.stop.is_some_and(|stop| split.position >= stop);
         let offset = |split: &SplitState| Some((key_of(&split.id)?, split.position));
         commits.commit(splits.values().filter(is_there).filter_map(offset).collect());
     }

@@ -133,7 +133,8 @@ impl Cluster<'_> {
             if stored == now {
                 continue;
             }
-            if split.done && split.stop.is_none() {
+            // Done before its stop, or without one: it had been deleted.
+            if split.done && split.stop.is_none_or(|stop| split.position < stop) {
                 new.push(split.id.clone());
                 continue;
             }

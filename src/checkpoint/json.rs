@@ -110,12 +110,17 @@ impl Checkpoint {
         }
         let doc: CheckpointDoc =
             serde_json::from_value(value).map_err(|e| broken(path, format!("it is damaged: {e}")))?;
-        let count = |counts: &Map<String, Value>, name: &str| counts.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let count = |counts: &Map<String, Value>, name: &str| match counts.get(name) {
+            None => Ok(0),
+            Some(value) => value
+                .as_u64()
+                .ok_or_else(|| broken(path, format!("it is damaged: {value} is no count of source {name}"))),
+        };
         let mut sources = Vec::with_capacity(doc.sources.len());
         let mut done_through = Vec::with_capacity(doc.sources.len());
         for source in doc.sources {
-            let rows = count(&doc.rows, &source.name);
-            let rejected = count(&doc.rejected, &source.name);
+            let rows = count(&doc.rows, &source.name)?;
+            let rejected = count(&doc.rejected, &source.name)?;
             done_through.push(source.done_through.clone());
             sources.push(SourceState { rows, rejected, ..source.into_state(path)? });
         }

@@ -78,7 +78,20 @@ pub(crate) async fn run(
     let shown = console.show(Arc::clone(&progress), rows == Rows::Terminal);
     let serving = metrics.map(|metrics| metrics.serve(Arc::clone(&progress)));
     let store = store.map(|store| store as &dyn CheckpointStore);
-    let copied = pipeline::copy(hybrid, sink, store, options, &signals.stop).await;
+    let stuck = async {
+        match rows {
+            Rows::Stdout | Rows::Terminal => stuck(&signals.stop, &progress).await,
+            _ => std::future::pending().await,
+        }
+    };
+    let copied = tokio::select! {
+        copied = pipeline::copy(hybrid, sink, store, options, &signals.stop) => copied,
+        () = stuck => {
+            // What waits to be printed is in no checkpoint, so that nothing is lost by not waiting for it.
+            console.note("stdout takes nothing: ended before the last rows were printed, and no position has moved past them");
+            process::exit(signals.status().into());
+        }
+    };
     drop((shown, serving));
     // Also of a job that has failed.
     if let Some(on_error) = on_error {
@@ -91,6 +104,20 @@ pub(crate) async fn run(
     // A job without an end was ended in the only way there is.
     let status = if summary.stopped && hybrid.boundedness().has_end() { signals.status() } else { 0 };
     Ok(Outcome { summary, status })
+}
+
+/// Returns when it was asked to stop, and nothing has moved since for a while: whoever reads stdout has stopped reading.
+async fn stuck(stop: &Stop, progress: &Progress) {
+    /// A slow reader takes a batch in that time.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    stop.requested().await;
+    loop {
+        let before = progress.snapshot().rows();
+        tokio::time::sleep(PATIENCE).await;
+        if progress.snapshot().rows() == before {
+            return;
+        }
+    }
 }
 
 /// SIGINT and SIGTERM: the first asks to stop, the second ends the process.

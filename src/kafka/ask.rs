@@ -79,14 +79,12 @@ fn description(topic: &MetadataTopic) -> KafkaResult<Described> {
     Ok(Described { name, partitions, ..Described::default() })
 }
 
-/// Adds the ids of topics, and whether they may be read. Where nobody can be asked for them there are none: the mock cluster has no controller.
+/// Adds the ids of topics, and whether they may be read; neither where nobody can be asked.
 pub(super) fn add_ids(client: &BaseConsumer<Listener>, topics: &mut [Described], timeout: Duration) -> KafkaResult<()> {
     let there: Vec<&str> =
         topics.iter().filter(|topic| !topic.partitions.is_empty()).map(|topic| topic.name.as_str()).collect();
     let Some(first) = there.first() else { return Ok(()) };
-    let controller = topic_ids::controller(client, timeout);
-    let metadata = client.fetch_metadata(Some(first), timeout)?;
-    if !metadata.brokers().iter().any(|broker| Some(broker.id()) == controller) {
+    if !has_controller(client, first, timeout)? {
         return Ok(());
     }
     let mut facts = topic_ids::facts(client, &there, timeout)?;
@@ -98,12 +96,25 @@ pub(super) fn add_ids(client: &BaseConsumer<Listener>, topics: &mut [Described],
     Ok(())
 }
 
-/// The id of a topic that may be there; `None` where the brokers have no ids.
-pub(super) fn topic_id(client: &BaseConsumer<Listener>, name: &str, timeout: Duration) -> KafkaResult<Option<String>> {
-    let mut topics = [describe(client, name, timeout)?];
-    add_ids(client, &mut topics, timeout)?;
-    let [topic] = topics;
-    Ok(topic.id)
+/// The ids of topics; of one that isn't there, or where nobody can be asked, there is none.
+pub(super) fn topic_ids(
+    client: &BaseConsumer<Listener>,
+    names: &[&str],
+    timeout: Duration,
+) -> KafkaResult<BTreeMap<String, String>> {
+    let Some(first) = names.first() else { return Ok(BTreeMap::new()) };
+    if !has_controller(client, first, timeout)? {
+        return Ok(BTreeMap::new());
+    }
+    let facts = topic_ids::facts(client, names, timeout)?;
+    Ok(facts.into_iter().filter_map(|(name, facts)| Some((name, facts.id?))).collect())
+}
+
+/// Whether there is a broker that can be asked what topics are: the mock cluster has none. Any topic will do.
+fn has_controller(client: &BaseConsumer<Listener>, topic: &str, timeout: Duration) -> KafkaResult<bool> {
+    let controller = topic_ids::controller(client, timeout);
+    let metadata = client.fetch_metadata(Some(topic), timeout)?;
+    Ok(metadata.brokers().iter().any(|broker| Some(broker.id()) == controller))
 }
 
 /// The log of each partition: from the first offset that it still has to the last stable offset when reading

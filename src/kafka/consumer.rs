@@ -36,7 +36,10 @@ const END_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the topics are looked after. librdkafka only logs that one is gone, and goes on in another one of its
 /// name without a word.
-const TOPIC_INTERVAL: Duration = Duration::from_secs(5);
+const TOPIC_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How much seldomer for each of them: every one costs a request.
+const INTERVAL_PER_TOPIC: Duration = Duration::from_millis(20);
 
 /// After so long without a move below its stop, a partition is said to wait for an open transaction.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
@@ -67,6 +70,8 @@ pub(super) struct Consumer {
     pub(super) watch: Watch,
     pub(super) on_topic_deleted: OnTopicDeleted,
     pub(super) on_data_loss: Option<OnDataLoss>,
+    /// Whether reading was to begin where logs do.
+    pub(super) is_plain_start: bool,
     /// Held for what librdkafka queues.
     pub(super) _queued: Option<Permit>,
 }
@@ -143,15 +148,14 @@ impl Consumer {
                     index = PartitionIndex::new(&self.partitions);
                 }
                 if self.is_done() {
-                    self.submit(batch)?;
-                    return Ok(());
+                    return self.end(batch);
                 }
             }
             if looked + END_INTERVAL <= now {
                 looked = now;
                 self.look_at_ends(now);
             }
-            if asked + TOPIC_INTERVAL <= now {
+            if asked + TOPIC_INTERVAL + INTERVAL_PER_TOPIC * self.queue.num_topics() <= now {
                 asked = now;
                 self.watch.ask();
             }
@@ -161,9 +165,6 @@ impl Consumer {
                 chunk = (self.limits.bytes * rows / bytes.max(1)).clamp(1, MAX_TAKEN);
                 self.submit(batch)?;
                 batch = MicroBatch::new(&self.partitions, self.decoding.wanted(), Some((rows, bytes)));
-                if self.is_done() {
-                    return Ok(());
-                }
                 continue;
             }
             let room = self.limits.rows.saturating_sub(batch.len()).clamp(1, chunk);
@@ -181,10 +182,15 @@ impl Consumer {
                 }
             };
             if taken > 0 && self.is_done() {
-                self.submit(batch)?;
-                return Ok(());
+                return self.end(batch);
             }
         }
+    }
+
+    /// Hands the last micro-batch on, if it is of the topics that were to be read.
+    fn end(&mut self, batch: MicroBatch) -> Result<(), Stop> {
+        self.confirm_topics()?;
+        self.submit(batch)
     }
 
     fn is_done(&self) -> bool {

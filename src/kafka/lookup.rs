@@ -83,6 +83,15 @@ impl Lookup {
         self.asked("look offsets up", || ask::logs(&self.consumer, partitions, REQUEST))
     }
 
+    /// Where a partition's log ends with what isn't committed.
+    pub(super) fn high_watermark(&self, settings: &ClientSettings, partition: &PartitionKey) -> Result<u64> {
+        let mut config = settings.config_without_group();
+        config.set("isolation.level", "read_uncommitted");
+        let all = Self::made(settings, config)?;
+        let (topic, id) = partition;
+        all.asked("look offsets up", || ask::log(&all.consumer, topic, *id, REQUEST)).map(|log| log.end)
+    }
+
     /// The first offset of each partition with a timestamp of `millis` or later; none where there isn't one.
     pub(super) fn at_time(&self, partitions: &[PartitionKey], millis: i64) -> Result<Offsets> {
         self.asked("look offsets up", || ask::at_time(&self.consumer, partitions, millis, REQUEST))

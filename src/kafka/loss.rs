@@ -45,7 +45,7 @@ pub(super) fn go_on_at(split: &mut SplitState, log: &Range<u64>, policy: OnDataL
     let to = split.stop.map_or(target, |stop| stop.clamp(wanted, target));
     let lost = to - wanted;
     let before = split.lost();
-    split.identity.other.insert(LOST.into(), (before + lost).into());
+    split.identity.other.insert(LOST.into(), before.saturating_add(lost).into());
     warn!("{}: the log begins at offset {} now: {lost} offsets from {wanted} on are left out", split.id, log.start);
     if wanted == split.start {
         // Nothing is read yet, so that it still may begin later.
@@ -65,7 +65,7 @@ pub(super) fn of_deleted(split: &mut SplitState) {
         );
         return;
     }
-    let lost = split.lost() + unread;
+    let lost = split.lost().saturating_add(unread);
     split.identity.other.insert(LOST.into(), lost.into());
     split.identity.other.insert(END.into(), split.position.into());
     warn!("{}: the topic was deleted; {unread} offsets from {} on were never read", split.id, split.position);

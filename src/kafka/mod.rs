@@ -230,6 +230,7 @@ impl Source for KafkaSource {
             watch,
             on_topic_deleted: self.on_topic_deleted,
             on_data_loss: self.on_data_loss,
+            is_plain_start,
             decoding: Arc::new(decoding),
             limits: Limits {
                 rows: request.batch_rows.min(MICRO_BATCH_ROWS),

@@ -88,6 +88,10 @@ impl BatchQueue {
         Ok(self.topics.len() - 1)
     }
 
+    pub(super) fn num_topics(&self) -> u32 {
+        self.topics.len() as u32
+    }
+
     pub(super) fn consumer(&self) -> &BaseConsumer<Listener> {
         &self.consumer
     }

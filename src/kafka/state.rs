@@ -12,7 +12,8 @@ use super::lookup::Lookup;
 use super::loss;
 use super::offsets::{DefaultStart, PartitionOffsets};
 use super::{
-    CONNECTOR, END, KafkaSource, LOG_START, OnGap, OnTopicDeleted, StartOffsets, StopOffsets, TOPIC_ID, key_of,
+    CONNECTOR, END, KafkaSource, LEADER_EPOCH, LOG_START, LOST, OnGap, OnTopicDeleted, StartOffsets, StopOffsets,
+    TOPIC_ID, key_of,
 };
 use crate::checkpoint::{SourceState, SplitId, SplitState, Splits};
 use crate::error::{Error, Result};
@@ -21,6 +22,17 @@ use crate::source::Source;
 /// The notes that tell, in a checkpoint, what start and stop were asked for.
 const STARTUP: &str = "startup";
 const BOUNDED: &str = "bounded";
+
+/// What of a split's guards against another log in its place can't be read: nothing would be noticed without it.
+fn damaged_guard(split: &SplitState) -> Option<&'static str> {
+    let is_epoch = |value: &Value| value.as_i64().is_some_and(|epoch| (0..=i64::from(i32::MAX)).contains(&epoch));
+    let damaged = |key: &'static str, is_sound: &dyn Fn(&Value) -> bool| {
+        split.identity.other.get(key).is_some_and(|value| !is_sound(value)).then_some(key)
+    };
+    damaged(TOPIC_ID, &Value::is_string)
+        .or_else(|| damaged(LEADER_EPOCH, &is_epoch))
+        .or_else(|| damaged(LOST, &Value::is_u64))
+}
 
 /// Asks the cluster, and makes the state to read from.
 pub(super) fn resolve(source: &KafkaSource, stored: Option<SourceState>) -> Result<SourceState> {
@@ -127,6 +139,10 @@ impl Cluster<'_> {
     fn check_topics(&self, splits: &mut BTreeMap<SplitId, SplitState>) -> Result<()> {
         let mut new = Vec::new();
         for split in splits.values() {
+            if let Some(key) = damaged_guard(split) {
+                let reason = format!("its {key} in the checkpoint is damaged");
+                return Err(Error::UnexpectedSplit { split: split.id.to_string(), reason });
+            }
             let Some((topic, _)) = key_of(&split.id) else { continue };
             let stored = split.identity.other.get(TOPIC_ID).and_then(Value::as_str);
             let (Some(stored), Some(now)) = (stored, self.ids.get(&topic)) else { continue };
@@ -184,8 +200,9 @@ impl Cluster<'_> {
                 split.done = is_reached(split);
             }
         }
-        // A log that ends before what was read of it is another log, whatever is wanted.
-        if split.position > log.end {
+        // A log that ends before what was read of it is another log, whatever is wanted. But a transaction that is open
+        // may hold back what is there: it is waited for.
+        if split.position > log.end && split.position > self.lookup.high_watermark(&self.source.settings, partition)? {
             return Err(loss::out_of_range(split, log));
         }
         Ok(())

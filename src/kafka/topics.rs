@@ -39,7 +39,9 @@ impl TopicPattern {
         }
         // By itself first: what closes a group too many must not close ours.
         Regex::new(text).map_err(|e| wrong(told(&e)))?;
-        let regex = Regex::new(&format!("^(?:{text})$")).map_err(|e| wrong(told(&e)))?;
+        // A comment of `(?x)` at its end would take our end with it, unless a line ends it.
+        let whole = Regex::new(&format!("^(?:{text})$")).or_else(|_| Regex::new(&format!("^(?:{text}\n)$")));
+        let regex = whole.map_err(|e| wrong(told(&e)))?;
         Ok(Self { text: text.to_owned(), regex })
     }
 
@@ -116,6 +118,7 @@ mod tests {
         let taken: Vec<_> =
             ["bids", "asks-7", "bids-7", "my-bids", "asks-"].into_iter().filter(|name| pattern.takes(name)).collect();
         assert_eq!(taken, ["bids", "asks-7"]);
+        assert!(TopicPattern::try_new("(?x) bi ds # whole").unwrap().takes("bids"));
         let every = TopicPattern::try_new(".*").unwrap();
         assert!(every.takes("__mine") && !every.takes("__consumer_offsets"));
     }

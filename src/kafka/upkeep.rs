@@ -1,6 +1,6 @@
 //! What happens to partitions besides messages: they begin, are added, end with their topic, and lose offsets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::micro_batch::{MicroBatch, RunKind};
 use super::partition::{Partition, PartitionState};
 use super::watch::{Added, Sighting};
 use super::{OnTopicDeleted, TOPIC_ID};
-use crate::checkpoint::SplitState;
+use crate::checkpoint::{SplitId, SplitState};
 use crate::error::Error;
 use crate::source::{Decoded, SourceBatch};
 
@@ -127,7 +127,7 @@ impl Consumer {
             self.queue
                 .start(partition.topic, partition.id, log.start)
                 .map_err(|e| kafka(partition.split.as_str(), "begin to read it", e))?;
-            let mut state = PartitionState::new(split, true);
+            let mut state = PartitionState::new(split, self.is_plain_start);
             state.set_end(log.end);
             // Told before anything of it is read, also if it is empty: where it begins is to be known.
             state.changed = true;
@@ -164,6 +164,30 @@ impl Consumer {
         Ok(())
     }
 
+    /// Checks, before the end of all partitions is told, that the topics are those that were to be read: one that was made
+    /// again a moment ago may have been read on without a word.
+    pub(super) fn confirm_topics(&mut self) -> Result<(), Stop> {
+        let mut read: BTreeMap<&str, (&SplitId, &str)> = BTreeMap::new();
+        for (partition, state) in self.partitions.iter().zip(&self.states) {
+            if let Some(id) = state.topic_id() {
+                read.insert(&partition.topic_name, (&partition.split, id));
+            }
+        }
+        let names: Vec<&str> = read.keys().copied().collect();
+        let now = match ask::topic_ids(self.queue.consumer(), &names, ID_REQUEST) {
+            Ok(now) => now,
+            Err(error) => {
+                tracing::debug!("what the topics are can't be asked at their end: {error}");
+                return Ok(());
+            }
+        };
+        let other = read.iter().find_map(|(topic, (split, stored))| {
+            let now = now.get(*topic).filter(|now| now.as_str() != *stored)?;
+            Some(Error::TopicRecreated { split: split.to_string(), stored: (*stored).to_owned(), now: now.clone() })
+        });
+        other.map_or(Ok(()), |error| Err(error.into()))
+    }
+
     /// Asks about a partition until there is an answer, nobody reads any more, or patience ends.
     fn asked<T>(&mut self, which: u32, ask: impl Fn(&BaseConsumer<Listener>) -> KafkaResult<T>) -> Result<T, Stop> {
         let began = Instant::now();
@@ -185,12 +209,12 @@ impl Consumer {
 
     /// The log no longer has a position: an error, or it goes on elsewhere.
     pub(super) fn out_of_range(&mut self, (which, reason): (u32, String), batch: &mut MicroBatch) -> Result<(), Stop> {
-        // Of another topic of the same name no offset means anything.
+        // Of another topic of its name no offset means anything.
         let (topic, id) = {
             let partition = &self.partitions[which as usize];
             (Arc::clone(&partition.topic_name), partition.id)
         };
-        let now_id = self.asked(which, |client| ask::topic_id(client, &topic, ID_REQUEST))?;
+        let now_id = self.asked(which, |client| ask::topic_ids(client, &[&topic], ID_REQUEST))?.remove(&*topic);
         let log = self.asked(which, |client| ask::log(client, &topic, id, METADATA))?;
         let (partition, state) = (&self.partitions[which as usize], &mut self.states[which as usize]);
         let split = partition.split.as_str();

@@ -553,6 +553,37 @@ fn a_second_signal_ends_a_job_that_nobody_reads_from() {
 }
 
 #[test]
+fn a_signal_ends_a_read_whose_output_nobody_takes_and_moves_no_position_past_it() {
+    let dir = dir(&[]);
+    let gen_args = ["gen", "--schema", "id BIGINT", "--rows", "200000", "-o", "fields.id.kind=sequence"];
+    rows(&dir, &[&gen_args[..], &["--to", "csv:in"]].concat());
+    let args = ["read", "in", "--checkpoint", "job", "--checkpoint-interval", "batch"];
+    let mut child = command(dir.path(), &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut start = [0; 5];
+    child.stdout.as_mut().unwrap().read_exact(&mut start).unwrap();
+    Command::new("kill").args(["-TERM".to_owned(), child.id().to_string()]).status().unwrap();
+    let mut status = None;
+    for _ in 0..600 {
+        status = child.try_wait().unwrap();
+        if status.is_some() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    if status.is_none() {
+        child.kill().unwrap();
+    }
+    assert_eq!(status.and_then(|status| status.code()), Some(143));
+    // What went into the pipe before its end is what counts as printed, at most.
+    let mut printed = String::from_utf8(start.to_vec()).unwrap();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    let rest = rows(&dir, &["read", "in", "--checkpoint", "job", "--no-header"]);
+    let next: i64 = rest.lines().next().unwrap().parse().unwrap();
+    let last: i64 = printed[..=printed.rfind('\n').unwrap()].lines().last().unwrap().parse().unwrap();
+    assert!(next <= last + 1, "row {next} is next, and {last} was printed last");
+}
+
+#[test]
 fn a_second_copy_of_a_job_is_refused() {
     let dir = dir(&[("a.csv", "id\n1\n")]);
     let lock = segue::checkpoint::FileCheckpointStore::open(dir.path().join("job")).unwrap();

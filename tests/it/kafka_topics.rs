@@ -7,10 +7,12 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::{Offset, TopicPartitionList};
+use segue::checkpoint::Splits;
 use segue::format::Format;
 use segue::hybrid::ReadOptions;
 use segue::kafka::{DefaultStart, KafkaSource, KafkaSourceBuilder, StartOffsets, StopOffsets};
 use segue::source::Source;
+use serde_json::json;
 
 use crate::common::{chain_of, read, read_all, schema, told};
 use crate::topic::{PATIENCE, Topic};
@@ -141,6 +143,23 @@ async fn a_group_begins_where_it_has_committed_and_is_told_how_far_the_job_is() 
     };
     while asked() != [Offset::Offset(5), Offset::Offset(3)] {
         assert!(began.elapsed() < PATIENCE, "{:?}", asked());
+    }
+}
+
+/// They guard the position: one that can't be read must not pass for none.
+#[tokio::test]
+async fn damaged_guards_of_a_position_are_an_error() {
+    let cluster = Cluster::new();
+    let bids = cluster.topic("bids", 1);
+    produce(&bids, 0, 0..3);
+    let chain = chain_of(cluster.source("/bids").stop(StopOffsets::Latest).build().unwrap());
+    let checkpoint = read_all(&chain).await.checkpoint;
+    for (key, value) in [("topic_id", json!(7)), ("leader_epoch", json!("x")), ("leader_epoch", json!(1_u64 << 40))] {
+        let mut damaged = checkpoint.clone();
+        let Splits::SideBySide(splits) = &mut damaged.sources[0].splits else { panic!("{damaged:?}") };
+        splits.values_mut().next().unwrap().identity.other.insert(key.into(), value);
+        let error = told(&chain.resolve(Some(damaged)).await.unwrap_err());
+        assert_eq!(error, format!("split bids/0: its {key} in the checkpoint is damaged"));
     }
 }
 

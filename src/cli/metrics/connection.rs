@@ -70,7 +70,12 @@ fn parse(head: &[u8]) -> Option<Request> {
     match request.parse(head) {
         Ok(httparse::Status::Partial) => None,
         Ok(httparse::Status::Complete(_)) => {
-            let path = request.path.unwrap_or_default();
+            // Whoever asks through a proxy names the host as well (RFC 9112, 3.2.2).
+            let target = request.path.unwrap_or_default();
+            let path = match target.split_once("://") {
+                Some((_, rest)) => rest.find('/').map_or("/", |start| &rest[start..]),
+                None => target,
+            };
             let path = path.split_once('?').map_or(path, |(path, _)| path);
             Some(Request::Of { method: request.method.unwrap_or_default().to_owned(), path: path.to_owned() })
         }

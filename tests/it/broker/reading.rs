@@ -274,3 +274,22 @@ async fn files_then_a_topic_with_holes_conform() {
     let suite = Suite::new(chain).with_max_cuts(16);
     tokio::time::timeout(4 * PATIENCE, suite.run()).await.expect("the suite ends").unwrap();
 }
+
+/// Whoever read what isn't committed stands behind the last stable offset: the log has it, and it is waited for.
+#[tokio::test]
+#[ignore = "needs a real Kafka: tests/broker/run"]
+async fn a_position_behind_the_last_stable_offset_is_none_out_of_range() {
+    let topic = topic("uncommitted", 1).await;
+    let writer = topic.writer(&[("transactional.id", topic.name())]);
+    writer.init_transactions();
+    writer.begin(bids(0, 0..5));
+    assert_eq!(topic.end_offsets(), [0]);
+    let uncommitted = live(&topic).property("isolation.level", "read_uncommitted").stop(StopOffsets::Latest);
+    let five = read_all(&chain_of(uncommitted.build().unwrap())).await;
+    assert_eq!((five.ids(), positions(&five.checkpoint)), (vec![0, 1, 2, 3, 4], vec![5]));
+    let chain = chain_of(live(&topic).build().unwrap());
+    let mut stream = chain.open(chain.resolve(Some(five.checkpoint)).await.unwrap(), ReadOptions::default()).unwrap();
+    writer.commit();
+    topic.produce_values(bids(0, 5..7));
+    assert_eq!(take(&mut stream, 2).await, [5, 6]);
+}

@@ -227,6 +227,27 @@ async fn a_topic_that_was_made_again_is_an_error_at_the_next_start_and_while_it_
     assert!(error.starts_with(&start), "{error}");
 }
 
+/// It comes to the same offsets, and librdkafka reads on in it without a word.
+#[tokio::test]
+#[ignore = "needs a real Kafka: tests/broker/run"]
+async fn a_topic_that_is_made_again_under_a_bounded_read_never_ends_it_well() {
+    const ROWS: i64 = 60_000;
+    let first = topic("under", 1).await;
+    first.produce_values(bids(0, 0..ROWS));
+    let source = of_topic(&first).stop(StopOffsets::Latest);
+    // Far less than there is can be fetched before the reader goes on.
+    let small = source.property("queued.min.messages", "1").property("fetch.message.max.bytes", "20000");
+    let chain = chain_of(small.build().unwrap());
+    let options = ReadOptions { memory_bytes: 16 << 20, batch_rows: 100, ..ReadOptions::default() };
+    let mut stream = chain.open(chain.resolve(None).await.unwrap(), options).unwrap();
+    take(&mut stream, 100).await;
+    let second = recreate(&first, 1).await;
+    second.produce_values(bids(0, ROWS..3 * ROWS));
+    let error = last(&mut stream).await.expect("it is another topic");
+    assert!(matches!(error, Error::TopicRecreated { .. } | Error::NotFound { .. }), "{error}");
+    assert!(!stream.checkpoint().is_done());
+}
+
 #[tokio::test]
 #[ignore = "needs a real Kafka: tests/broker/run"]
 async fn what_is_lost_between_two_runs_is_passed_over_if_that_was_asked_for_and_counted() {

@@ -10,11 +10,13 @@
 //! at its next submission.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::thread;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
@@ -25,9 +27,56 @@ use crate::budget::Permit;
 use crate::error::{Error, Result};
 
 /// Threads that decode; they end when the last clone is dropped.
+///
+/// A thread without a job sleeps. Those of rayon look for one a while longer, which is good for jobs that make jobs; but
+/// these come from outside, one by one, and where there is a CPU too few the looking is taken from the thread that
+/// fetches: a twentieth of all the CPU that reading a topic takes.
 #[derive(Clone)]
 pub struct DecodePool {
-    pool: Arc<rayon::ThreadPool>,
+    workers: Arc<Workers>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The jobs of threads, which end with this.
+struct Workers {
+    shared: Arc<Shared>,
+    num_threads: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    is_closed: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does jobs in their order, until no more can come.
+    fn work(&self) {
+        loop {
+            let is_idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_closed;
+            let waited = self.changed.wait_while(self.lock(), is_idle);
+            let Some(job) = waited.unwrap_or_else(PoisonError::into_inner).jobs.pop_front() else { return };
+            job();
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.changed.notify_all();
+    }
 }
 
 impl fmt::Debug for DecodePool {
@@ -42,17 +91,20 @@ impl DecodePool {
     /// # Errors
     /// [`Error::Worker`] if the system gives no threads.
     pub fn new(num_threads: usize) -> Result<Self> {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(num_threads.max(1))
-            .thread_name(|index| format!("segue-decode-{index}"))
-            .build()
-            .map_err(|e| Error::Worker { message: format!("no threads to decode on: {e}") })?;
-        Ok(Self { pool: Arc::new(pool) })
+        let workers = Workers { shared: Arc::default(), num_threads: num_threads.max(1) };
+        for index in 0..workers.num_threads {
+            let shared = Arc::clone(&workers.shared);
+            thread::Builder::new()
+                .name(format!("segue-decode-{index}"))
+                .spawn(move || shared.work())
+                .map_err(|e| Error::Worker { message: format!("no threads to decode on: {e}") })?;
+        }
+        Ok(Self { workers: Arc::new(workers) })
     }
 
     /// The number of threads.
     pub fn num_threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.workers.num_threads
     }
 
     /// Starts `job` at once, or as soon as a thread is free; the future only fetches its result.
@@ -64,12 +116,14 @@ impl DecodePool {
         F: FnOnce() -> Result<T> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        self.pool.spawn_fifo(move || {
+        let job = move || {
             let result =
                 catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|payload| Err(worker_error(payload.as_ref())));
             // Nobody waits for it any more if the stream was dropped.
             let _ = sender.send(result);
-        });
+        };
+        self.workers.shared.lock().jobs.push_back(Box::new(job));
+        self.workers.shared.changed.notify_one();
         let lost = || Error::Worker { message: "the pool ended before its job did".into() };
         receiver.map(move |received| received.unwrap_or_else(|_| Err(lost()))).boxed()
     }

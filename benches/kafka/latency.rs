@@ -19,8 +19,8 @@ use segue::schema::parse_schema;
 use super::{PARTITIONS, make_topic};
 
 const PER_SECOND: u64 = 1000;
-/// What comes while connections are new isn't counted.
-const WARM_UP: u64 = PER_SECOND;
+/// What comes while connections, and a broker that has just started, are new isn't counted.
+const WARM_UP: u64 = 5 * PER_SECOND;
 
 /// Notes when each message was acknowledged, in microseconds after `began`.
 struct Acknowledged {

@@ -11,7 +11,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::Listener;
-use super::topic_ids;
+use super::describe;
 use super::topics::Topics;
 
 /// A topic's name and a partition's number.
@@ -87,7 +87,7 @@ pub(super) fn add_ids(client: &BaseConsumer<Listener>, topics: &mut [Described],
     if !has_controller(client, first, timeout)? {
         return Ok(());
     }
-    let mut facts = topic_ids::facts(client, &there, timeout)?;
+    let mut facts = describe::describe_topics(client, &there, timeout)?;
     for topic in topics {
         if let Some(facts) = facts.remove(&topic.name) {
             (topic.id, topic.is_forbidden) = (facts.id, facts.is_forbidden);
@@ -106,13 +106,13 @@ pub(super) fn topic_ids(
     if !has_controller(client, first, timeout)? {
         return Ok(BTreeMap::new());
     }
-    let facts = topic_ids::facts(client, names, timeout)?;
+    let facts = describe::describe_topics(client, names, timeout)?;
     Ok(facts.into_iter().filter_map(|(name, facts)| Some((name, facts.id?))).collect())
 }
 
 /// Whether there is a broker that can be asked what topics are: the mock cluster has none. Any topic will do.
 fn has_controller(client: &BaseConsumer<Listener>, topic: &str, timeout: Duration) -> KafkaResult<bool> {
-    let controller = topic_ids::controller(client, timeout);
+    let controller = describe::controller(client, timeout);
     let metadata = client.fetch_metadata(Some(topic), timeout)?;
     Ok(metadata.brokers().iter().any(|broker| Some(broker.id()) == controller))
 }

@@ -1,10 +1,11 @@
-//! What becomes of offsets that are wanted and that the log no longer has.
+//! What becomes of offsets that are wanted and that the log, or the topic, no longer has.
 
 use std::ops::Range;
 
+use serde_json::Value;
 use tracing::warn;
 
-use super::{END, LOST};
+use super::{END, LOST, TOPIC_ID};
 use crate::checkpoint::SplitState;
 use crate::error::{Error, Result};
 
@@ -69,6 +70,23 @@ pub(super) fn of_deleted(split: &mut SplitState) {
     split.identity.other.insert(LOST.into(), lost.into());
     split.identity.other.insert(END.into(), split.position.into());
     warn!("{}: the topic was deleted; {unread} offsets from {} on were never read", split.id, split.position);
+}
+
+/// Whether a split is done only since its topic was deleted: before its stop, or without one.
+pub(super) fn is_deleted(split: &SplitState) -> bool {
+    split.done && split.stop.is_none_or(|stop| split.position < stop)
+}
+
+/// Checks that the topic whose id is `now` is the one that was read, as far as both ids are known.
+pub(super) fn check_topic(split: &SplitState, now: Option<&str>) -> Result<()> {
+    let stored = split.identity.other.get(TOPIC_ID).and_then(Value::as_str);
+    match (stored, now) {
+        (Some(stored), Some(now)) if stored != now => {
+            let (split, stored, now) = (split.id.to_string(), stored.to_owned(), now.to_owned());
+            Err(Error::TopicRecreated { split, stored, now })
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn out_of_range(split: &SplitState, log: &Range<u64>) -> Error {

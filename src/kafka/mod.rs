@@ -18,6 +18,7 @@ mod builder;
 pub(crate) mod client;
 mod consumer;
 mod decoding;
+mod describe;
 mod group;
 pub(crate) mod lookup;
 mod loss;
@@ -29,7 +30,6 @@ mod queue_limits;
 mod state;
 mod statistics;
 mod tombstones;
-mod topic_ids;
 mod topics;
 mod upkeep;
 mod wait;
@@ -264,7 +264,7 @@ impl Source for KafkaSource {
             },
         };
         // Of a topic that is gone nothing can be committed.
-        let is_there = |split: &&SplitState| !split.done || split.stop.is_some_and(|stop| split.position >= stop);
+        let is_there = |split: &&SplitState| !loss::is_deleted(split);
         let offset = |split: &SplitState| Some((key_of(&split.id)?, split.position));
         commits.commit(splits.values().filter(is_there).filter_map(offset).collect());
     }

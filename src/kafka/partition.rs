@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::queue::BatchQueue;
 use super::state::split_id;
-use super::{END, LEADER_EPOCH, TOPIC_ID};
+use super::{END, LEADER_EPOCH};
 use crate::checkpoint::{SplitId, SplitState};
 use crate::error::{Error, Result};
 
@@ -83,11 +83,6 @@ impl PartitionState {
             None => self.state.identity.other.remove(LEADER_EPOCH),
         };
         self.changed = true;
-    }
-
-    /// The id of the topic that is read, where the brokers have ids.
-    pub(super) fn topic_id(&self) -> Option<&str> {
-        self.state.identity.other.get(TOPIC_ID)?.as_str()
     }
 
     pub(super) fn move_to(&mut self, position: u64, now: Instant) {

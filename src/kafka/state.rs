@@ -144,18 +144,10 @@ impl Cluster<'_> {
                 return Err(Error::UnexpectedSplit { split: split.id.to_string(), reason });
             }
             let Some((topic, _)) = key_of(&split.id) else { continue };
-            let stored = split.identity.other.get(TOPIC_ID).and_then(Value::as_str);
-            let (Some(stored), Some(now)) = (stored, self.ids.get(&topic)) else { continue };
-            if stored == now {
-                continue;
+            match loss::check_topic(split, self.ids.get(&topic).map(String::as_str)) {
+                Err(_) if loss::is_deleted(split) => new.push(split.id.clone()),
+                checked => checked?,
             }
-            // Done before its stop, or without one: it had been deleted.
-            if split.done && split.stop.is_none_or(|stop| split.position < stop) {
-                new.push(split.id.clone());
-                continue;
-            }
-            let (split, stored, now) = (split.id.to_string(), stored.to_owned(), now.clone());
-            return Err(Error::TopicRecreated { split, stored, now });
         }
         splits.retain(|id, _| !new.contains(id));
         Ok(())

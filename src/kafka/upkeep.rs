@@ -1,12 +1,13 @@
 //! What happens to partitions besides messages: they begin, are added, end with their topic, and lose offsets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaResult;
+use tracing::warn;
 
 use super::ask;
 use super::client::Listener;
@@ -17,7 +18,7 @@ use super::micro_batch::{MicroBatch, RunKind};
 use super::partition::{Partition, PartitionState};
 use super::watch::{Added, Sighting};
 use super::{OnTopicDeleted, TOPIC_ID};
-use crate::checkpoint::{SplitId, SplitState};
+use crate::checkpoint::SplitState;
 use crate::error::Error;
 use crate::source::{Decoded, SourceBatch};
 
@@ -167,25 +168,23 @@ impl Consumer {
     /// Checks, before the end of all partitions is told, that the topics are those that were to be read: one that was made
     /// again a moment ago may have been read on without a word.
     pub(super) fn confirm_topics(&mut self) -> Result<(), Stop> {
-        let mut read: BTreeMap<&str, (&SplitId, &str)> = BTreeMap::new();
-        for (partition, state) in self.partitions.iter().zip(&self.states) {
-            if let Some(id) = state.topic_id() {
-                read.insert(&partition.topic_name, (&partition.split, id));
-            }
-        }
-        let names: Vec<&str> = read.keys().copied().collect();
+        let read = || {
+            let all = self.partitions.iter().zip(self.states.iter().map(|state| &state.state));
+            all.filter(|(_, split)| !loss::is_deleted(split))
+        };
+        let names: BTreeSet<&str> = read().map(|(partition, _)| &*partition.topic_name).collect();
+        let names: Vec<&str> = names.into_iter().collect();
         let now = match ask::topic_ids(self.queue.consumer(), &names, ID_REQUEST) {
             Ok(now) => now,
             Err(error) => {
-                tracing::debug!("what the topics are can't be asked at their end: {error}");
+                warn!("whether the topics are still those that were read can't be asked: {error}");
                 return Ok(());
             }
         };
-        let other = read.iter().find_map(|(topic, (split, stored))| {
-            let now = now.get(*topic).filter(|now| now.as_str() != *stored)?;
-            Some(Error::TopicRecreated { split: split.to_string(), stored: (*stored).to_owned(), now: now.clone() })
-        });
-        other.map_or(Ok(()), |error| Err(error.into()))
+        for (partition, split) in read() {
+            loss::check_topic(split, now.get(&*partition.topic_name).map(String::as_str))?;
+        }
+        Ok(())
     }
 
     /// Asks about a partition until there is an answer, nobody reads any more, or patience ends.
@@ -218,12 +217,7 @@ impl Consumer {
         let log = self.asked(which, |client| ask::log(client, &topic, id, METADATA))?;
         let (partition, state) = (&self.partitions[which as usize], &mut self.states[which as usize]);
         let split = partition.split.as_str();
-        if let (Some(stored), Some(now)) = (state.topic_id(), now_id.as_deref())
-            && stored != now
-        {
-            let (split, stored, now) = (split.to_owned(), stored.to_owned(), now.to_owned());
-            return Err(Error::TopicRecreated { split, stored, now }.into());
-        }
+        loss::check_topic(&state.state, now_id.as_deref())?;
         let wanted = state.state.position;
         if log.contains(&wanted) || wanted == log.end {
             // It has the position, but not what was read up to it.

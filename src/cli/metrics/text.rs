@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, NoLabelSet, prometheus_text,
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, MetricEncoder, NoLabelSet, prometheus_text,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
@@ -160,13 +160,7 @@ impl Families<'_> {
         help: &str,
         series: impl IntoIterator<Item = (L, V)>,
     ) -> fmt::Result {
-        let mut series = series.into_iter().peekable();
-        // A family without series says nothing.
-        if series.peek().is_none() {
-            return Ok(());
-        }
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        series.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+        self.family(name, help, MetricType::Gauge, series, |mut encoder, value| encoder.encode_gauge(value))
     }
 
     /// The names end with `_total`, which is added here.
@@ -176,14 +170,26 @@ impl Families<'_> {
         help: &str,
         series: impl IntoIterator<Item = (L, V)>,
     ) -> fmt::Result {
+        let encode =
+            |mut encoder: MetricEncoder<'_>, value: &V| encoder.encode_counter::<NoLabelSet, _, u64>(value, None);
+        self.family(name, help, MetricType::Counter, series, encode)
+    }
+
+    fn family<L: EncodeLabelSet, V>(
+        &mut self,
+        name: &str,
+        help: &str,
+        metric: MetricType,
+        series: impl IntoIterator<Item = (L, V)>,
+        encode: impl Fn(MetricEncoder<'_>, &V) -> fmt::Result,
+    ) -> fmt::Result {
         let mut series = series.into_iter().peekable();
+        // A family without series says nothing.
         if series.peek().is_none() {
             return Ok(());
         }
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        series.try_for_each(|(labels, value)| {
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        })
+        let mut family = self.0.encode_descriptor(name, help, None, metric)?;
+        series.try_for_each(|(labels, value)| encode(family.encode_family(&labels)?, &value))
     }
 }
 

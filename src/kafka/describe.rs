@@ -55,7 +55,7 @@ pub(super) struct Facts {
 }
 
 /// The facts of each topic; of one that isn't there there are none. Blocks for `timeout` at most.
-pub(super) fn facts(
+pub(super) fn describe_topics(
     client: &BaseConsumer<Listener>,
     names: &[&str],
     timeout: Duration,
